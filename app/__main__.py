@@ -60,12 +60,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if missing:
         sys.stderr.write(missing + "\n")
         return EXIT_WRONG_INPUT
-    from app.processes.entry import start_early
+    from app.processes.entry import start_ahead
 
-    early = start_early()  # before the imports of the window
+    start_ahead()  # before the imports of the window
     from app.application import run
 
-    return run(options.paths, early)
+    return run(options.paths)
 
 
 def no_display(environment: Mapping[str, str]) -> str:

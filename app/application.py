@@ -21,7 +21,7 @@ from app.instance import FirstInstance, hand_over
 from app.main_window import PAGES, MainWindow
 from app.paths import FIRST_PAGE, Settings
 from app.photo_commands import PhotoCommands
-from app.processes.entry import Child, command
+from app.processes.entry import command, end_ahead
 from app.run_commands import RunCommands
 from app.synthetic_leaves import SyntheticTour
 from app.theme import Theme
@@ -49,14 +49,14 @@ HAND_OVER_S: Final = 5.0
 """Seconds to wait for a window that was started at the same moment to start listening."""
 
 
-def run(given: Sequence[str], early: Child | None = None) -> int:
+def run(given: Sequence[str]) -> int:
     """Run the program from start to end; a second start hands its paths to the first and ends."""
     application = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(application, QApplication)
     try:
         for name in ("settings", "logs"):
             check_writable(paths.home() / name, paths.OTHER)
-        program = start(application, given, early)
+        program = start(application, given)
     except LeafClinicError as error:  # the program needs its own folder
         sys.stderr.write(f"{error}\n")
         QMessageBox(QMessageBox.Icon.Critical, "LeafClinic", str(error)).exec()
@@ -69,17 +69,13 @@ def run(given: Sequence[str], early: Child | None = None) -> int:
     return code
 
 
-def start(application: QApplication, given: Sequence[str], early: Child | None = None) -> Application | None:
-    """Build the program without running the event loop; None if another window took over.
-
-    `early`: the process that diagnoses, if it runs already (`app.processes.entry`).
-    """
+def start(application: QApplication, given: Sequence[str]) -> Application | None:
+    """Build the program without running the event loop; None if another window took over."""
     wanted = [str(Path(p).absolute()) for p in given]
     if hand_over(wanted):
-        if early is not None:
-            early.close()
+        end_ahead()
         return None
-    program = Application(application, early)
+    program = Application(application)
     if not program.first.alone and hand_over(wanted, HAND_OVER_S):
         program.close()
         program.window.deleteLater()
@@ -93,7 +89,7 @@ def start(application: QApplication, given: Sequence[str], early: Child | None =
 class Application:
     """Everything that lives as long as the window."""
 
-    def __init__(self, application: QApplication, early: Child | None = None) -> None:
+    def __init__(self, application: QApplication) -> None:
         self.application = application
         application.setApplicationName("leafclinic")
         application.setApplicationDisplayName("LeafClinic")
@@ -102,7 +98,6 @@ class Application:
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         self.collector = Collector(application)
         self.crash = CrashReporter(application)
-        self.crash.install()
         self.settings = Settings(paths.settings_store())
         self.language = translation.install(application, self.settings.text("language", "system"))
         self.theme = Theme(application)
@@ -113,7 +108,7 @@ class Application:
         self.examination = ExaminationModel(self.document, application)
         self.review = ReviewModel(self.document, application)
         self.training = TrainingModel(command("training"), application)
-        self.diagnosis = DiagnosisModel(application, early)
+        self.diagnosis = DiagnosisModel(application)
         self.diagnosis.replaced.connect(self.photos.forget)
         self.benchmark = KernelBenchmark(application)
         self.memory = MemoryEstimate(application)
@@ -142,11 +137,11 @@ class Application:
 
     def change_language(self, language: str) -> None:
         """Change the language: replace the window by a new one that keeps what is open, listed and running."""
-        old, train, diagnose = self.window, self.window.made("train"), self.window.made("diagnose")
+        old, train, diagnose = self.window, self.window.made.get("train"), self.window.made.get("diagnose")
         page = old.current
         translation.remove(self.application)
         self.language = translation.install(self.application, language)
-        self.diagnosis.rows.set_columns(result.columns(self.diagnosis.plants.of))
+        self.diagnosis.rows.set_columns(result.columns(self.diagnosis.plants.of, self.diagnosis.alike))
         self.diagnosis.rows.set_filter("")
         self.benchmark.rows.set_columns(kernel_benchmark.columns())
         self.commands.close()
@@ -158,8 +153,8 @@ class Application:
             self.window.page("diagnose").table.selectRow(diagnose.table.currentIndex().row())
             if not diagnose.notice.isHidden():
                 self.photo_commands.offer_again()
-        for name in filter(old.made, PAGES):
-            now, before = self.window.page(name), old.made(name)
+        for name, before in old.made.items():
+            now = self.window.page(name)
             for tabs, shown in zip(now.findChildren(QTabWidget), before.findChildren(QTabWidget), strict=True):
                 tabs.setCurrentIndex(shown.currentIndex())
             for table, sorted_ in zip(now.findChildren(Table), before.findChildren(Table), strict=True):
@@ -185,6 +180,7 @@ class Application:
                      self.diagnosis, self.benchmark, self.memory, self.document, self.thumbnails, self.photos,
                      self.first):
             part.close()
+        end_ahead()
         reader = sys.modules.get("core.data.photo_reader")
         if reader is not None:  # this process has decoded photos
             reader.READERS.release()
@@ -199,7 +195,7 @@ def _dataset(program: Application) -> QWidget:
 
     def split_settings() -> dict[str, Any]:
         """The settings that decide how photos are decoded and split, so that training can reuse the cache."""
-        train = program.window.made("train")
+        train = program.window.made.get("train")
         values = train.setup.form.values() if train is not None else {}
         names = ("image_size", "use_size", "start", "seed", "validation", "test")
         return {name: values[name] for name in names if name in values}
@@ -237,8 +233,8 @@ def _train(program: Application) -> QWidget:
             program.memory.ask(to_dict(config), counts[counts > 0].tolist())
 
     def opened() -> None:
-        panel.setup.show_data(program.document.source)
-        panel.setup.show_demo(Path(program.document.source or ".").is_relative_to(paths.home() / "demo"))
+        source = program.document.source
+        panel.setup.show_data(source, demo=Path(source or ".").is_relative_to(paths.home() / "demo"))
         estimate()
 
     panel.setup.edited.connect(estimate)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, final
 
-from PySide6.QtCore import QObject, Qt, QUrl, Signal
-from PySide6.QtGui import QDesktopServices, QUndoGroup
+from PySide6.QtCore import QObject, Qt, Signal
+from PySide6.QtGui import QUndoGroup
 from PySide6.QtWidgets import QFileDialog, QLineEdit, QMessageBox
 
 from app import paths
@@ -24,7 +24,7 @@ from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
 from app.viewmodels.training import State, TrainingModel
 from app.viewmodels.writing import Writing
-from app.widgets.parts import confirm
+from app.widgets.parts import confirm, open_file
 from core import __version__
 from core.data.photo_format import EXTENSIONS
 
@@ -167,7 +167,7 @@ class WindowCommands(QObject):
             search.selectAll()
 
     def _on_open_log(self) -> None:
-        QDesktopServices.openUrl(QUrl.fromLocalFile(str(paths.folder("logs") / "leafclinic.log")))
+        open_file(paths.folder("logs") / "leafclinic.log")
 
     def _on_storage(self) -> None:
         from app.widgets.dialogs import StorageDialog

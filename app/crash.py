@@ -39,9 +39,6 @@ class CrashReporter(QObject):
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
         logging.getLogger().addHandler(self._handler)
         self._before = (sys.excepthook, threading.excepthook)
-
-    def install(self) -> None:
-        """Install the hooks of the main thread, of other threads, and of the interpreter's own crashes."""
         sys.excepthook = self._on_error
         threading.excepthook = self._on_thread_error
         if not faulthandler.is_enabled():

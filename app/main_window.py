@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Mapping
 from typing import Any, Final, final
 
 from PySide6.QtCore import QMimeData, QSize, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QIcon, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QLabel, QMainWindow, QPushButton, QStackedWidget, QWidget
+from PySide6.QtWidgets import QLabel, QMainWindow, QPushButton, QStackedWidget, QStatusBar, QWidget
 
 from app import resources
 from app.actions import GROUPS, Actions, build_actions, build_menus
 from app.theme import Theme
 from app.translation import tr
 from app.widgets.layouts import PageArea, column, holding, row
-from app.widgets.status import StatusLine
+from app.widgets.parts import named, progress_bar
+from core.cores import usable_cores
 
 PAGES: Final = tuple(name.removeprefix("go_") for name in GROUPS[0])
 SIDE_WIDTH: Final = 184
@@ -45,7 +47,7 @@ class MainWindow(QMainWindow):
         self._theme = theme
         self.makers: Mapping[str, Callable[[], QWidget]] = {}
         """How each of `PAGES` is created on its first visit."""
-        self._made: dict[str, QWidget] = {}
+        self.made: dict[str, Any] = {}
         self.may_close: Callable[[], bool] = lambda: True
         """Asked before the window closes; False keeps it open."""
         self.actions_ = build_actions(self)
@@ -62,19 +64,16 @@ class MainWindow(QMainWindow):
 
     def page(self, name: str) -> Any:
         """A page, created if it was not visited yet; the caller knows the type of its panel."""
-        if name not in self._made:
-            self._made[name] = self.makers[name]()
-            self._made[name].setObjectName(f"page_{name}")
-            self.stack.addWidget(self._made[name])
-        return self._made[name]
+        if name not in self.made:
+            self.made[name] = self.makers[name]()
+            self.made[name].setObjectName(f"page_{name}")
+            self.stack.addWidget(self.made[name])
+        return self.made[name]
 
     @property
     def current(self) -> str:
         """The name of the page that is shown; the first one before any was visited."""
-        return next((name for name, page in self._made.items() if page is self.stack.currentWidget()), PAGES[0])
-
-    def made(self, name: str) -> Any:
-        return self._made.get(name)
+        return next((name for name, page in self.made.items() if page is self.stack.currentWidget()), PAGES[0])
 
     def go(self, name: str) -> Any:
         page = self.page(name)
@@ -167,6 +166,29 @@ class MainWindow(QMainWindow):
             event.accept()
         else:
             event.ignore()
+
+
+@final
+class StatusLine(QStatusBar):
+    """The device on the right, the run left of it; hints of menus on the left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setSizeGripEnabled(False)
+        self.run = named(QLabel(), tr("Current run"))
+        self.bar = progress_bar(tr("Progress of the run"), 120)
+        self.bar.hide()
+        device = tr("CPU, {n} cores ({name})", n=usable_cores(), name=platform.machine())
+        self.device = named(QLabel(device), tr("Device"))
+        for widget in (self.run, self.bar, self.device):
+            self.addPermanentWidget(widget)
+
+    def show_run(self, text: str, done: int = 0, total: int = 0) -> None:
+        """Show the active run in a few words; nothing if there is none."""
+        self.run.setText(text)
+        self.bar.setVisible(bool(total))
+        self.bar.setMaximum(max(total, 1))
+        self.bar.setValue(done)
 
 
 def first_size(screen: QSize) -> QSize:

@@ -107,12 +107,13 @@ class PhotoCommands(QObject):
         eight = box.addButton(tr("8 bits: a quarter of the size"), QMessageBox.ButtonRole.AcceptRole)
         eight.setEnabled(possible)
         cancel = box.addButton(QMessageBox.StandardButton.Cancel)
-        box.buttonClicked.connect(lambda one: self._export_model(model, one is eight) if one is not cancel else None)
+        box.buttonClicked.connect(
+            lambda one: self._export_model(run, photos, one is eight) if one is not cancel else None
+        )
         box.open()
 
-    def _export_model(self, model: str, eight: bool) -> None:
-        run, photos = photos_for(model, self._document.source)
-        stem = Path(run).name if run != model else Path(model).stem
+    def _export_model(self, run: str, photos: str, eight: bool) -> None:
+        stem = Path(run).name if os.path.isdir(run) else Path(run).stem
         name = f"{stem}-int8.onnx" if eight else f"{stem}.onnx"
         chosen = ask_target(self._window, tr("Export the model"), name, "ONNX (*.onnx)")
         if chosen:

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, final
 
-from PySide6.QtCore import QObject, QTimer, QUrl
-from PySide6.QtGui import QDesktopServices
+from PySide6.QtCore import QObject, QTimer
 
 from app import paths
 from app.main_window import MainWindow
@@ -19,7 +18,7 @@ from app.viewmodels.document import Document
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import State, TrainingModel, resume_request, start_request
 from app.viewmodels.writing import Writing
-from app.widgets.parts import Slot, ask_target
+from app.widgets.parts import Slot, ask_target, open_file
 from core.config import settings
 from core.diagnosis.model_identity import BEST, CONFIG, default_name
 from core.errors import InputError
@@ -152,7 +151,7 @@ class RunCommands(QObject):
         self._window.go("train").notice.alarm(message, details)
 
     def _on_report(self) -> None:
-        QDesktopServices.openUrl(QUrl.fromLocalFile(self._window.page("train").outcome.report))
+        open_file(self._window.page("train").outcome.report)
 
     def _on_pdf(self) -> None:
         report = Path(self._window.page("train").outcome.report)

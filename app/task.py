@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, final
 
 from PySide6.QtCore import QObject, QThread, Signal
 
+from app.crash import error_text
 from core.data.dataset import IsCancelled, ReportProgress
 
 Job: TypeAlias = Callable[[ReportProgress, IsCancelled], Any]
@@ -17,7 +18,7 @@ Job: TypeAlias = Callable[[ReportProgress, IsCancelled], Any]
 
 @final
 class Task(QThread):
-    """Runs `job(report, cancelled)`; ends with `done(result)`, `failed(error)`, or nothing if cancelled.
+    """Runs `job(report, cancelled)`; ends with `done(result)`, `failed(sentence, details)`, or nothing if cancelled.
 
     It starts at once, with `slots` connected to the signals of their names: methods, not lambdas that hold the creator,
     which are freed with the task and would free their creator, too. Cancelling does not wait: late results are not
@@ -26,7 +27,7 @@ class Task(QThread):
 
     progress = Signal(int, int)
     done = Signal(object)
-    failed = Signal(object, str)
+    failed = Signal(str, str)
 
     def __init__(self, job: Job, parent: QObject, **slots: Any) -> None:
         super().__init__(parent)
@@ -52,7 +53,7 @@ class Task(QThread):
         try:
             self._end = partial(self.done.emit, self._job(self.progress.emit, self._cancelled.is_set))
         except Exception as error:  # noqa: BLE001 - whatever it is, the window must show it
-            self._end = partial(self.failed.emit, error, traceback.format_exc())
+            self._end = partial(self.failed.emit, error_text(error), traceback.format_exc())
 
     def _report(self) -> None:
         end, self._end = self._end, None

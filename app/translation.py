@@ -16,7 +16,6 @@ from typing import Final, final
 from PySide6.QtCore import QCoreApplication, QLocale, QTranslator
 
 from app import resources
-from app.viewmodels.runs import RunView
 from core.percent import keep_percents
 from core.training.events import STAGES
 
@@ -126,14 +125,6 @@ def duration(seconds: float) -> str:
         return tr("{n} s", n=round(seconds))
     minutes = round(seconds / 60)
     return tr("{n} min", n=minutes) if minutes < 90 else tr("{h} h {m} min", h=minutes // 60, m=minutes % 60)
-
-
-def epoch_text(view: RunView, running: bool) -> str:
-    """The current epoch, or how many were done, and their total."""
-    if view.started is None:
-        return "–"
-    done = view.epoch.epoch + 1 if view.epoch else 0
-    return f"{min(done + running, view.started.epochs)} / {view.started.epochs}"
 
 
 def stage_text(stage: str, done: int, total: int) -> str:

@@ -34,12 +34,12 @@ STARTS = 3
 """Later starts of each; the slowest counts."""
 WINDOW = """
 import sys, time
-from app.processes.entry import start_early
-early = start_early()
+from app.processes.entry import start_ahead
+start_ahead()
 from PySide6.QtWidgets import QApplication
 from app.application import start
 application = QApplication([])
-program = start(application, sys.argv[1:], early)
+program = start(application, sys.argv[1:])
 application.processEvents()
 application.processEvents()
 begin, end = time.perf_counter(), time.perf_counter() + 300

@@ -25,6 +25,7 @@ from benchmarks.record import Row, make_row, print_table, write_results
 from core.gpu.compilation.cuda import cuda
 from core.gpu.kernel_entries import ROUNDED, TABLE
 from core.laboratory.algorithms import algorithm_study
+from core.laboratory.kernel_comparison import make_case
 from core.models.architectures import build
 from core.ops.registry import KernelCase
 
@@ -232,9 +233,7 @@ def time_dense(clock: Clock, rows: list[Row]) -> None:
 def time_depthwise(clock: Clock, rows: list[Row]) -> None:
     for batch, channels, side in ((128, 512, 32), (1, 32, 122)):
         name = f"{batch}x{channels}x{side}x{side}"
-        attributes = {"kernel": (3, 3), "stride": (1, 1), "padding": (1, 1, 1, 1), "bias": True}
-        shape = (side, side, channels)
-        case = KernelCase("depthwise_conv2d", attributes, (shape,), shape, batch)
+        case = make_case("depthwise_conv2d", (side, side, channels), batch, kernel=(3, 3), padding=(1,) * 4, bias=True)
         x = torch.randn(batch, channels, side, side, device="cuda")
         weight, bias = torch.randn(channels, 1, 3, 3, device="cuda"), torch.randn(channels, device="cuda")
         nchw = partial(torch.nn.functional.conv2d, x, weight, bias, 1, 1, 1, channels)
@@ -306,7 +305,6 @@ def main() -> None:
     options = parser.parse_args()
     parts = options.only.split(",")
     torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     rows: list[Row] = []
     clock, failed, begin = Clock(), [], time.perf_counter()
     runs: dict[str, Callable[[], Any]] = {
@@ -325,6 +323,7 @@ def main() -> None:
         if time.perf_counter() - begin > options.seconds:
             failed.append(f"{part} (no time left)")
             continue
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False  # the part "step" sets them
         try:
             runs[part]()
         except Exception:  # noqa: BLE001  # what the other parts measure is kept

@@ -49,8 +49,8 @@ def adapt(argv: Sequence[str]) -> int:
     check_folder("out", arguments.out, found, list_sources(arguments.model_file, vars(arguments)), needed=True)
     config = merge_settings(read_settings(arguments, found), {}, found)
     photos, result, told = adapt_to_place(Path(arguments.model_file), config, Path(arguments.out), print_progress)
-    print(printable(f"{len(photos.labels)} photos of {len(np.unique(photos.labels))} classes in "
-                    f"{len(np.unique(photos.groups))} groups. {' '.join(told)}"))  # fmt: skip
+    print(printable(f"{len(photos.labels)} photos of {len(np.unique(photos.labels))} classes "
+                    f"(groups: {len(np.unique(photos.groups))}). {' '.join(told)}"))  # fmt: skip
     if result.model is None:
         return EXIT_FAILED
     print(f"Model: {arguments.out}")

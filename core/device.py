@@ -12,7 +12,7 @@ import numpy as np
 
 from core.errors import InputError
 from core.ops.contract import Array
-from core.ops.photo import AUGMENTATION_SIZE, Backgrounds, background_problem
+from core.ops.photo import AUGMENTATION_SIZE, Backgrounds, background_problem, identity_augmentation
 from core.optim.optimizer import Optimizer
 from core.program import ParameterLayout, Program
 
@@ -43,6 +43,12 @@ class PhotoBatch:
     first: int = 0
     parts: int = 0
     step_labels: Array | None = None
+
+    @staticmethod
+    def plain(photos: Array, size: int) -> PhotoBatch:
+        """Photos uint8 ``(N, side, side, 3)`` resized to `size`, without labels."""
+        augmentation = identity_augmentation(len(photos), photos.shape[1], size)
+        return PhotoBatch(photos, augmentation, np.full(len(photos), -1, np.int32))
 
     def photos_of_ranks(self, part: int, size: int, ranks: int) -> Array:
         """Photos in this part of every rank's share; ones if all are empty, since each rank then computes one photo."""

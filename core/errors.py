@@ -66,8 +66,6 @@ def option_name(field: str) -> str:
 
 @final
 class ConfigError(InputError):
-    """All invalid options."""
-
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(f"{option_name(p.field)}: {p.message}" for p in problems))

@@ -93,15 +93,16 @@ def compare_json(runs: Sequence[Path], evaluations: Sequence[Evaluation]) -> dic
 
 
 def compare_text(runs: Sequence[Path], evaluations: Sequence[Evaluation], split: str) -> str:
-    """A table of several evaluations, with mean and standard deviation over the models."""
+    """A table of several evaluations, with mean and standard deviation over the models, and the details of each."""
     figures = [evaluation.figures for evaluation in evaluations]
     rows = [("model", "photos", "accuracy", "95 % interval", "macro F1")]
     rows += [(str(run), str(one.photos), f"{100 * one.accuracy:.1f} %", percents(*one.interval), f"{one.macro_f1:.3f}")
              for run, one in zip(runs, figures, strict=True)]
+    details = ["\n".join((f"\n\n{run}", *describe_details(one))) for run, one in zip(runs, evaluations, strict=True)]
     right, f1 = [100 * one.accuracy for one in figures], [one.macro_f1 for one in figures]
     return (f"Accuracy on {split + ' ' if split else ''}photos, mean and standard deviation over {len(runs)} models: "
             f"{fmean(right):.1f} ± {stdev(right):.1f} %, macro F1 {fmean(f1):.3f} ± {stdev(f1):.3f}.\n\n"
-            f"{align_columns(rows, (1, 2, 3, 4))}")  # fmt: skip
+            f"{align_columns(rows, (1, 2, 3, 4))}" + "".join(details))  # fmt: skip
 
 
 def write_mistakes(path: Path, mistakes: Sequence[Mistake]) -> None:
@@ -147,14 +148,18 @@ def describe_text(evaluation: Evaluation, split: str) -> str:
         wrong = [(n, figures.classes[j]) for j, n in enumerate(counts) if j != i and n]
         rows.append((c.label, str(c.photos), f"{100 * c.precision:.1f} %", f"{100 * c.recall:.1f} %", f"{c.f1:.3f}",
                      f"{max(wrong)[1]} ({max(wrong)[0]})" if wrong else ""))
-    lines = [f"{describe_accuracy(figures, split)} Loss {figures.loss:.4f}.", *evaluation.known]
-    if evaluation.fresh is not None:
-        lines.append(describe_accuracy(evaluation.fresh, "other"))
-    lines += [describe_subsets(evaluation.parts), *map(describe_groups, (figures, evaluation.field))]
-    lines.append(f"Expected calibration error: {100 * (evaluation.calibration_error or 0):.1f} points.")
-    if evaluation.answered is not None:
-        lines.append(evaluation.answered.describe())
-    return "\n".join(filter(None, lines)) + f"\n\n{align_columns(rows, (1, 2, 3, 4))}"
+    lines = (f"{describe_accuracy(figures, split)} Loss {figures.loss:.4f}.", *describe_details(evaluation))
+    return "\n".join(lines) + f"\n\n{align_columns(rows, (1, 2, 3, 4))}"
+
+
+def describe_details(evaluation: Evaluation) -> list[str]:
+    """Sentences beside the accuracy: data leakage, accuracy by place, groups, calibration, coverage."""
+    return [*filter(None, (
+        *evaluation.known, describe_accuracy(evaluation.fresh, "other") if evaluation.fresh else "",
+        describe_subsets(evaluation.parts), *map(describe_groups, (evaluation.figures, evaluation.field)),
+        f"Expected calibration error: {100 * (evaluation.calibration_error or 0):.1f} points.",
+        evaluation.answered.describe() if evaluation.answered else "",
+    ))]  # fmt: skip
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -25,7 +25,7 @@ from core.errors import EXIT_DONE, ConfigError, DataError, DeviceError, InputErr
 from core.laboratory import pytorch_baseline, studies
 from core.laboratory.algorithms import algorithm_study
 from core.laboratory.digit_photos import read_digit, unpack
-from core.laboratory.digits import TITLES, Lesson, run_lesson, run_plan
+from core.laboratory.digits import Lesson, run_lesson, run_plan
 from core.laboratory.gpu_plans import Planned, explain_plan, plans, tune_plans
 from core.laboratory.kernel_comparison import CASES, UPDATES, compare_kernels, list_kernels
 from core.laboratory.mnist import RECIPES, MnistRecipe, digit_graph, learn, predict
@@ -74,10 +74,10 @@ def run_conv(arguments: argparse.Namespace) -> None:
     for batch, examples, rate in product(arguments.batch, arguments.examples, arguments.learning_rate):
         lesson = Lesson(batch, rate, examples, arguments.padding)
         print(f"\nbatch {batch}, {examples} digits, learning rate {rate:g}, {arguments.padding} padding, {device}")
-        print(f"  {'algorithm':36} {'ms/iteration':>15} {'faster by':>10} {'last loss':>10} {'test accuracy':>14}")
+        print(f"  {'algorithm':22} {'ms/iteration':>15} {'faster by':>10} {'last loss':>10} {'test accuracy':>14}")
         first = 0.0
         for algorithm in algorithms:
-            report = make_reporter(TITLES.get(algorithm, algorithm), arguments)
+            report = make_reporter(algorithm, arguments)
             if algorithm == pytorch_baseline.NAME and (missing := pytorch_baseline.problem(device)) is not None:
                 print(f"  {missing}")
                 continue
@@ -89,10 +89,10 @@ def run_conv(arguments: argparse.Namespace) -> None:
                 done = run_lesson(lesson, algorithm, train, test, report)
             report("", 0, 0)
             first = first or done.seconds
-            print(f"  {TITLES.get(algorithm, algorithm):36} {1e3 * done.seconds:15.2f} {first / done.seconds:9.1f}x "
+            print(f"  {algorithm:22} {1e3 * done.seconds:15.2f} {first / done.seconds:9.1f}x "
                   f"{done.loss:10.4f} {100 * (done.accuracy or 0):12.1f} %", flush=True)
             results.append({**asdict(lesson), **asdict(done)})
-    bars = [(f"{TITLES.get(r['algorithm'], r['algorithm'])}, {r['batch']}", 1e3 * r["seconds"]) for r in results]
+    bars = [(f"{r['algorithm']}, {r['batch']}", 1e3 * r["seconds"]) for r in results]
     _save(arguments, results, lambda: draw_bars("one training iteration", "milliseconds", bars))
 
 
@@ -301,6 +301,7 @@ def run_explain(arguments: argparse.Namespace) -> None:
 
     planned = Planned(arguments.model, arguments.batch, arguments.precision, arguments.training, arguments.image_size)
     found, seconds = explain_plan(planned, arguments.capability, arguments.algorithm), 0.0
+    print(planned)
     for one in found.choices:
         inside = f": {found.measured[one]:.1f} us in the step" if found.measured and one in found.measured else ""
         print(f"\n{' + '.join(one.steps)}, {one.direction}{inside}")

@@ -262,7 +262,7 @@ def list_roles(layout: ParameterLayout, frozen: frozenset[str]) -> Array:
 
 def flatten_parameters(weights: Mapping[str, Array], layout: ParameterLayout) -> Array:
     """All parameters in one flat float32 buffer, padded with zeros. Raises ModelFileError if they do not match."""
-    check_weights(weights, layout)
+    check_weights(weights, {name: shape for name, (_, shape) in layout.offsets.items()})
     flat = np.zeros(layout.size, np.float32)
     for name, (first, shape) in layout.offsets.items():
         flat[first : first + volume(shape)] = np.asarray(weights[name], np.float32).ravel()
@@ -298,16 +298,11 @@ def lay_out_parameters(graph: Graph) -> ParameterLayout:
     return ParameterLayout(offsets, trained, end, tuple(decayed))
 
 
-def check_weights(weights: Mapping[str, Array], layout: ParameterLayout) -> None:
-    """Raise ModelFileError that names every missing, extra or misshapen array."""
-    wanted = {name: shape for name, (_, shape) in layout.offsets.items()}
-    missing, extra = sorted(set(wanted) - set(weights)), sorted(set(weights) - set(wanted))
-    wrong = [
-        f"{n} is {tuple(np.shape(weights[n]))} instead of {wanted[n]}"
-        for n in wanted
-        if n in weights and tuple(np.shape(weights[n])) != tuple(wanted[n])
-    ]
-    found = [f"missing {', '.join(missing)}"] if missing else []
-    found += [f"not in the network: {', '.join(extra)}"] if extra else []
-    if found + wrong:
-        raise ModelFileError(f"The weights do not fit the network: {'; '.join(found + wrong)}.")
+def check_weights(weights: Mapping[str, Array], shapes: Mapping[str, Shape]) -> None:
+    """Raise ModelFileError that names missing, extra and misshapen arrays."""
+    found = [f"{name} is missing" for name in shapes if name not in weights]
+    found += [f"{name} belongs to no layer" for name in weights if name not in shapes]
+    found += [f"{name} is {array.dtype} {array.shape} instead of float32 {shapes[name]}"
+              for name, array in weights.items() if array.shape != shapes.get(name, array.shape)]
+    if found:
+        raise ModelFileError("The weights do not fit the network: " + "; ".join(found[:5]) + ".")

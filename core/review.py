@@ -17,7 +17,7 @@ from core import command_line
 from core.config import RunConfig
 from core.data.cache import open_cache
 from core.data.dataset import IsCancelled, ReportStage, describe_skipped, ignore, never, reasons
-from core.data.manifest import HEADING, open_manifest, write_manifest
+from core.data.manifest import HEADING, file_name, open_manifest, write_manifest
 from core.data.photo_reader import prepare
 from core.data.preparation import GroupedPhotos, group_photos
 from core.data.source import open_dataset, open_unlabelled
@@ -105,7 +105,7 @@ def show_suspects(photos: ReviewedPhotos, result: Review, arguments: argparse.Na
     excluded = describe_skipped(photos.photos.cache.skipped)
     learned = f" {photos.model.name} was trained on {photos.learned} of the photos: fewer wrong labels are found there."
     sys.stderr.write(printable(
-        f"{len(photos.rows)} photos of {several} classes in {len(np.unique(photos.samples.groups))} groups. "
+        f"{len(photos.rows)} photos of {several} classes (groups: {len(np.unique(photos.samples.groups))}). "
         f"{100 * result.agreement:.1f} % are predicted as labelled by last layers that were not fitted to them. "
         f"Suspicious labels: {len(result.suspects)}.{few if result.few else ''}{learned if photos.learned else ''} "
         f"{excluded}".rstrip())
@@ -152,16 +152,20 @@ def show(columns: Sequence[str], lines: Sequence[tuple[Sequence[object], str]], 
 def correct(config: RunConfig, corrections: Path, out: Path) -> int:
     dataset = open_dataset(config)
     table = open_manifest(corrections, label="label")
-    at = {str(as_cell(path)): row for row, path in enumerate(dataset.paths)}
+
+    def key(path: str) -> str:  # as it is printed, with escapes where it is no UTF-8, and read again
+        return file_name(str(as_cell(path)).encode("utf-8", "backslashreplace").decode(), corrections)
+
+    at = {key(path): row for row, path in enumerate(dataset.paths)}
+    rows = [at.get(key(path), -1) for path in table.paths]
     plain = {str(as_cell(name)): name for name in dataset.classes}
-    unknown = [path for path in table.paths if path not in at]
-    if unknown:
+    if unknown := [path for path, row in zip(table.paths, rows, strict=True) if row < 0]:
         raise InputError(f"{corrections} names {len(unknown)} photos that are not among the photos, such as "
                          f"{unknown[0]}.")  # fmt: skip
     names = [plain.get(name, name) for name in table.classes]
     classes = (*dataset.classes, *(name for name in names if name not in dataset.classes))
     labels = dataset.labels.copy()
-    labels[[at[path] for path in table.paths]] = np.array([classes.index(name) for name in names])[table.labels]
+    labels[rows] = np.array([classes.index(name) for name in names])[table.labels]
     write_manifest(out, dataset, classes, labels, np.arange(len(dataset)))
     print(f"Labels changed: {(labels != dataset.labels).sum()}. Manifest: {out}")
     return EXIT_DONE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from PySide6.QtGui import QFontDatabase
-from PySide6.QtWidgets import QCheckBox, QHBoxLayout, QHeaderView, QPlainTextEdit, QTabWidget, QWidget
+from PySide6.QtWidgets import QCheckBox, QHeaderView, QPlainTextEdit, QWidget
 
 from app.theme import Theme
 from app.translation import sentence, tr
@@ -15,7 +15,7 @@ from app.widgets.bars import BarDelegate
 from app.widgets.fields import ComboBox, SpinBox
 from app.widgets.layouts import GAP, PAGE, column, holding, row, splitter
 from app.widgets.notice import Notice
-from app.widgets.parts import button, card, header, label, named
+from app.widgets.parts import button, captioned, card, header, label, named, tabs
 from app.widgets.roofline import Point, Roof, Roofline
 from app.widgets.table_view import selected, sorted_view
 
@@ -33,9 +33,7 @@ class KernelsPanel(QWidget):
         super().__init__()
         self._model = model
         self.notice = Notice(theme)
-        self.op, self.direction, self.shape = (
-            named(ComboBox(), name) for name in (tr("Operation"), tr("Direction"), tr("Shape"))
-        )
+        self.op, self.direction, self.shape = ComboBox(), ComboBox(), ComboBox()
         for box in (self.op, self.direction, self.shape):
             box.setSizeAdjustPolicy(ComboBox.SizeAdjustPolicy.AdjustToContents)
             box.setMinimumWidth(90)  # of a narrow window; else the width of its texts
@@ -70,17 +68,13 @@ class KernelsPanel(QWidget):
 
     def _lay_out(self) -> None:
         lower = splitter(card(self.chart), card(self.place, (self.source, 1)), sizes=(420, 640))
-        choices = QHBoxLayout()
-        for name, box in ((tr("Operation"), self.op), (tr("Direction"), self.direction), (tr("Shape"), self.shape)):
-            choices.addLayout(row(label(name, "muted"), box))
-            choices.addSpacing(10)
-        choices.addStretch(1)
-        choices.addLayout(row(self.stop, self.run))
+        choices = row(
+            captioned(tr("Operation"), self.op), captioned(tr("Direction"), self.direction),
+            captioned(tr("Shape"), self.shape), None, row(self.stop, self.run), spacing=18,
+        )  # fmt: skip
         compared = column(choices, self.devices, (self.table, 3), (lower, 4), spacing=GAP, margins=(0, GAP, 0, 0))
-        self.plan, self.tabs = PlanPanel(self._model), named(QTabWidget(), tr("Kernels"))
-        self.tabs.setDocumentMode(True)
-        self.tabs.addTab(holding(compared), tr("One operation"))
-        self.tabs.addTab(self.plan, tr("A whole network"))
+        self.plan = PlanPanel(self._model)
+        self.tabs = tabs(tr("Kernels"), (holding(compared), tr("One operation")), (self.plan, tr("A whole network")))
         subtitle = tr("Compare the implementations of an operation, from plain loops to the fastest kernel.")
         head = header(tr("Kernels"), subtitle)
         self.setLayout(column(head, self.notice, (self.tabs, 1), spacing=GAP, margins=PAGE))
@@ -162,10 +156,7 @@ class PlanPanel(QWidget):
     def __init__(self, model: KernelBenchmark) -> None:
         super().__init__()
         self._model = model
-        self.network, self.precision, self.gpu = (
-            named(ComboBox(), name) for name in (tr("Model"), tr("Precision"), tr("GPU"))
-        )
-        self.batch = named(SpinBox(), tr("Batch size"))
+        self.network, self.precision, self.gpu, self.batch = ComboBox(), ComboBox(), ComboBox(), SpinBox()
         self.batch.setRange(*BATCHES[:2])
         self.batch.setValue(BATCHES[2])
         self.training, self.chosen = QCheckBox(tr("Training step")), QCheckBox(tr("Chosen kernels only"))
@@ -182,9 +173,9 @@ class PlanPanel(QWidget):
         self._on_listed()
 
     def _lay_out(self) -> None:
-        what = row(label(tr("Model"), "muted"), self.network, label(tr("Batch size"), "muted"), self.batch,
-                   label(tr("GPU"), "muted"), self.gpu, None)  # fmt: skip
-        how = row(label(tr("Precision"), "muted"), self.precision, self.training, None, self.ask)
+        what = row(captioned(tr("Model"), self.network), captioned(tr("Batch size"), self.batch),
+                   captioned(tr("GPU"), self.gpu), None)  # fmt: skip
+        how = row(captioned(tr("Precision"), self.precision), self.training, None, self.ask)
         shown = row((self.summary, 1), self.chosen)
         self.setLayout(column(what, how, shown, (self.table, 1), spacing=GAP, margins=(0, GAP, 0, 0)))
 

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, BinaryIO, Final, final
@@ -52,8 +52,14 @@ class Child:
         self.errors.close()
 
 
+started_ahead: Final[list[Child]] = []
+"""The process that diagnoses, where `start_ahead` started it and nothing asked for it yet."""
+
+
 def open_child(arguments: Sequence[str]) -> Child:
-    """Start a process that `command` names. Raises OSError."""
+    """Start a process that `command` names, or take the one that runs already. Raises OSError."""
+    if started_ahead and arguments == command("diagnose"):
+        return started_ahead.pop()
     flags = getattr(subprocess, "CREATE_NO_WINDOW", 0) | getattr(subprocess, "BELOW_NORMAL_PRIORITY_CLASS", 0)
     with ExitStack() as opened:
         errors = opened.enter_context(tempfile.TemporaryFile())
@@ -154,21 +160,16 @@ def serve(work: Callable[[Channel, dict[str, Any]], None], ahead: Callable[[], o
     return 0
 
 
-def start_early() -> Child | None:
-    """The process, if the window will open on the Diagnose page; otherwise it starts when that page is opened."""
-    try:
-        child = open_child(command("diagnose"))
-        if _first_page() == "diagnose":
-            return child
-        child.close()
-    except (OSError, StorageError):
-        return None  # the window will report it; the process ends with its input
-    return None
+def start_ahead() -> None:
+    """Start the process that diagnoses, unless the window will open on another page than Diagnose."""
+    with suppress(OSError, StorageError):  # the window will report it
+        started_ahead.append(open_child(command("diagnose")))
+        from app.paths import FIRST_PAGE, Settings, settings_store  # imports Qt, while the process starts
+
+        if (Settings(settings_store()).text("page") or FIRST_PAGE) != "diagnose":
+            end_ahead()
 
 
-def _first_page() -> str:
-    """The page that the window will open on. Qt is imported here, while the process starts."""
-    from app import paths
-    from app.paths import FIRST_PAGE, Settings
-
-    return Settings(paths.settings_store()).text("page") or FIRST_PAGE
+def end_ahead() -> None:
+    while started_ahead:
+        started_ahead.pop().close()

@@ -14,13 +14,12 @@ from PySide6.QtCore import QObject, Signal
 from app import paths
 from app.mask import Mask, decode_box, mask_path, read_mask, write_mask
 from app.paths import PHOTO_FOLDERS
-from app.processes.entry import Child
 from app.task import Task
 from app.translation import tr
 from app.viewmodels.document import Edit
 from app.viewmodels.plants import Plants
 from app.viewmodels.process_model import ProcessModel
-from app.viewmodels.result import PhotoResult, columns, read_map, read_result
+from app.viewmodels.result import PhotoResult, columns, read_map, read_result, split_name
 from app.viewmodels.rows_model import RowsModel
 from app.viewmodels.verdicts import Verdicts
 from core.data.source import photo_files
@@ -48,12 +47,13 @@ class DiagnosisModel(ProcessModel):
     brought = Signal(int, int)
     replaced = Signal(str)
 
-    def __init__(self, parent: QObject | None = None, early: Child | None = None) -> None:
-        """`early`: the process for the first model, if it runs already."""
+    def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._early = early
         self.plants = Plants(self._of_this_model, self)
-        self.rows = RowsModel(columns(self.plants.of), self)
+        self._endings: dict[str, str] = {}
+        self.alike: set[str] = set()
+        """Names of photos with several endings."""
+        self.rows = RowsModel(columns(self.plants.of, self.alike), self)
         self.plants.changed.connect(lambda: self.rows.replace_all(self.rows.rows))
         self.busy.connect(self.plants.refresh)
         self.verdicts = Verdicts(self.rows, self._classes_of, self)
@@ -67,6 +67,7 @@ class DiagnosisModel(ProcessModel):
         self.crop, self.leaves = True, False
         self._waiting: deque[int] = deque()
         self._flying: set[int] = set()
+        self._unwanted: set[int] = set()  # photos that were removed while the process has them
         self._maps_flying: set[tuple[int, str]] = set()
         self._total = 0
         self._listing: list[Task] = []
@@ -87,8 +88,7 @@ class DiagnosisModel(ProcessModel):
             self.verdicts.thresholds, self.model = None, ModelIdentity()
         self.model_path, self.ready, self.known = model_path, {}, ()
         self.loading.emit()
-        early, self._early = self._early, None
-        self._start_process("diagnose", {"model": model_path}, child=early)
+        self._start_process("diagnose", {"model": model_path})
 
     def rename_model(self, model: ModelIdentity) -> None:
         """Use a model's new name, also in the rows that it diagnosed."""
@@ -128,6 +128,8 @@ class DiagnosisModel(ProcessModel):
         for path in changed:
             self.replaced.emit(path)
         self.rows.restore(again)
+        self.alike |= {name for name, ending in map(split_name, fresh)
+                       if self._endings.setdefault(name, ending) != ending}  # fmt: skip
         first = len(self.rows.rows)
         self.rows.append([PhotoResult(at, path) for at, path in enumerate(fresh, first)])
         self._wait([*again, *range(first, first + len(fresh))])
@@ -156,7 +158,8 @@ class DiagnosisModel(ProcessModel):
         """Take photos out of the queue; those without a result count as cancelled."""
         cancelled, before = {at for at in photos if not self.rows.rows[at].done}, self.progress[0]
         self._waiting = deque(at for at in self._waiting if at not in cancelled)
-        self._flying -= cancelled  # their results are ignored
+        self._unwanted |= self._flying & cancelled
+        self._flying -= cancelled
         self._total += self.progress[0] - before
         self.rows.change(cancelled, lambda row: replace(row, cancelled=True))
         self.busy.emit(*self.progress)
@@ -178,8 +181,6 @@ class DiagnosisModel(ProcessModel):
             self.brought.emit(min(back) if len(back) < len(self.rows.present) else -1, 0)  # -1: the row of before
 
     def close(self) -> None:
-        if self._early is not None:
-            self._early.close()
         self._end_process()
         while self._listing:
             self._listing.pop().dispose()
@@ -192,6 +193,7 @@ class DiagnosisModel(ProcessModel):
         super()._end_process()
         self._waiting.extendleft(sorted(self._flying, reverse=True))
         self._flying.clear()
+        self._unwanted.clear()
         self._maps_flying.clear()
 
     def set_view(self, *, crop: bool, leaves: bool) -> None:
@@ -206,7 +208,7 @@ class DiagnosisModel(ProcessModel):
 
         self.crop, self.leaves = now
         self.rows.replace_all(list(map(switch, self.rows.rows)))
-        if self._flying or self._maps_flying:
+        if self._flying or self._unwanted or self._maps_flying:
             self.load(self.model_path)  # results in flight are of the other kind; their photos are queued again
         self._waiting.clear()
         self._wait([row.id for row in self.rows.present if not row.done])
@@ -261,6 +263,9 @@ class DiagnosisModel(ProcessModel):
         while self._thread is not None and self.ready and self._waiting and len(self._flying) < IN_FLIGHT:
             at = self._waiting.popleft()
             self._flying.add(at)
+            if at in self._unwanted:  # removed and added again
+                self._unwanted.remove(at)
+                continue
             view = {"crop": self.crop, "leaves": self.leaves}
             self._thread.send(json.dumps({"id": at, "path": self.rows.rows[at].path, **view}))
         self.busy.emit(*self.progress)
@@ -282,8 +287,10 @@ class DiagnosisModel(ProcessModel):
             self.verdicts.update()  # coverage or crop may have changed while it was not ready
         elif "label" in answer:
             self._read_map(answer)
+        elif answer["id"] in self._unwanted:
+            self._unwanted.remove(answer["id"])
         elif answer["id"] in self._flying:
-            self._flying.discard(answer["id"])
+            self._flying.remove(answer["id"])
             row = self.rows.rows[answer["id"]]
             found = replace(read_result(row, answer), model=self.model)
             mask = read_mask(mask_path(paths.home() / "masks", found.hash)) if found.hash and not found.leaves else None

@@ -14,7 +14,6 @@ from PySide6.QtGui import QUndoCommand, QUndoStack
 
 from app import paths, project
 from app.cards import disease_name, find_class
-from app.crash import error_text
 from app.paths import PHOTO_FOLDERS
 from app.task import Task
 from app.translation import tr
@@ -59,7 +58,6 @@ class Document(QObject):
         self._task: Task | None = None
         self._writing: Task | None = None
         self._wanted: list[tuple[Callable[[str], None], Callable[[str, str], None]]] = []
-        self.loading = False
         self.asked = ""
         """The source requested last, opened or not."""
         self._next: tuple[str, Path, QLockFile | None] | None = None  # what is being opened, and its lock
@@ -67,18 +65,21 @@ class Document(QObject):
         self._saving = QTimer(self, singleShot=True, interval=SAVE_MS)
         self._saving.timeout.connect(self.save)
 
+    @property
+    def loading(self) -> bool:
+        return self._task is not None
+
     def open(self, source: str) -> None:
         """Scan a folder or manifest in the background."""
         self.cancel()
         self.opening.emit(source)
-        self.loading, self.asked = True, source
+        self.asked = source
         self._task = Task(lambda report, cancelled: _scan(source, report, cancelled), self,
                           progress=self.progress, done=self._on_scanned, failed=self._on_failed)  # fmt: skip
 
     def cancel(self) -> None:
         """Cancel an active scan; what was open stays open."""
-        task, self._task, self.loading = self._task, None, False
-        self._next = None
+        task, self._task, self._next = self._task, None, None
         if task is not None:
             task.dispose()
 
@@ -171,8 +172,8 @@ class Document(QObject):
     def _on_written(self, manifest: str) -> None:
         self._end_writing()[0](manifest)
 
-    def _on_not_written(self, error: Exception, details: str) -> None:
-        self._end_writing()[1](error_text(error), details)
+    def _on_not_written(self, message: str, details: str) -> None:
+        self._end_writing()[1](message, details)
 
     def _end_writing(self) -> tuple[Callable[[str], None], Callable[[str, str], None]]:
         """Report to the first caller; those who asked meanwhile get the current photos."""
@@ -201,11 +202,12 @@ class Document(QObject):
         self.changed.emit()
 
     def _on_scanned(self, dataset: Dataset) -> None:
-        source, self.loading = self.asked, False
+        self.cancel()
+        source = self.asked
         try:
             folder = paths.folder("projects/" + project.project_folder(Path(), source).name)
         except StorageError as error:
-            self.failed.emit(error_text(error), "")
+            self.failed.emit(str(error), "")
             return
         lock: QLockFile | None = None
         if folder != self.folder or self._lock is None:
@@ -215,17 +217,16 @@ class Document(QObject):
                 return
         elif self._saving.isActive():  # the same photos again, with unsaved edits
             self.save()
-        self.cancel()
-        self._next, self.loading = (source, folder, lock), True
+        self._next = source, folder, lock
         self._task = Task(lambda report, cancelled: _edited(dataset, folder), self,
                           done=self._on_edited, failed=self._on_failed)  # fmt: skip
 
     def _on_edited(self, found: tuple[project.EditedDataset, project.Edits, str, dict[str, int]]) -> None:
         """Take over the scanned photos. The previous dataset is closed only now: edits until now belong to it."""
         assert self._next is not None
-        self.loading = False
         table, edits, problem, self._rows = found
         source, folder, lock = self._next
+        self.cancel()
         if lock is not None:
             self.close()
             self._lock, self.folder = lock, folder
@@ -239,9 +240,9 @@ class Document(QObject):
         self.opened.emit()
         self.changed.emit()
 
-    def _on_failed(self, error: Exception, details: str) -> None:
-        self.loading = False
-        self.failed.emit(error_text(error), details)
+    def _on_failed(self, message: str, details: str) -> None:
+        self.cancel()
+        self.failed.emit(message, details)
 
 
 def places(dataset: Dataset) -> dict[str, int]:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final, final
 
 from PySide6.QtCore import QObject, QThread, Signal
 
-from app.processes.entry import Child, command, open_child
+from app.processes.entry import command, open_child
 from app.translation import tr
 
 FRAME_MS: Final = 33
@@ -34,13 +34,10 @@ class ProcessThread(QThread):
     ended = Signal(int, str)
 
     def __init__(
-        self, command: Sequence[str], read: Callable[[str], Any], parent: QObject, frame_ms: int = FRAME_MS,
-        child: Child | None = None,
-    ) -> None:  # fmt: skip
-        """`child`: the process of this command, if it runs already."""
+        self, command: Sequence[str], read: Callable[[str], Any], parent: QObject, frame_ms: int = FRAME_MS
+    ) -> None:
         super().__init__(parent)
         parent.destroyed.connect(self.dispose)
-        self._child = child
         self._command, self._read, self._frame_ms = list(command), read, frame_ms
         self._lock = threading.Lock()
         self._waiting: list[str] = []
@@ -76,7 +73,7 @@ class ProcessThread(QThread):
 
     def run(self) -> None:
         try:
-            child = self._child or open_child(self._command)
+            child = open_child(self._command)
         except OSError as error:
             self.ended.emit(127, str(error))
             return
@@ -157,11 +154,9 @@ class ProcessModel(QObject):
     def close(self) -> None:
         self._end_process()
 
-    def _start_process(
-        self, name: str, request: dict[str, Any], frame_ms: int = FRAME_MS, child: Child | None = None
-    ) -> None:
+    def _start_process(self, name: str, request: dict[str, Any], frame_ms: int = FRAME_MS) -> None:
         """Start a process of `app.processes.entry` with its first request; an active one is ended."""
-        self._launch(ProcessThread(command(name), json.loads, self, frame_ms, child), json.dumps(request))
+        self._launch(ProcessThread(command(name), json.loads, self, frame_ms), json.dumps(request))
 
     def _launch(self, thread: ProcessThread, first: str) -> None:
         self._end_process()

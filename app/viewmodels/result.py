@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, final
@@ -225,13 +225,23 @@ def severity_text(result: PhotoResult) -> str:
     return f"{text} {level}{hand}"
 
 
-def columns(plant_of: Callable[[PhotoResult], Plant | None]) -> list[Column]:
+def split_name(path: str) -> tuple[str, str]:
+    """A photo's name in the list, and its ending."""
+    return os.path.splitext(os.path.basename(path))
+
+
+def columns(plant_of: Callable[[PhotoResult], Plant | None], alike: Container[str]) -> list[Column]:
+    """The columns of the list; alike: names that are shown with their endings."""
+
+    def name_cell(row: PhotoResult) -> str:
+        name, ending = split_name(row.path)
+        return name + ending if name in alike else name
+
     def plant_cell(row: PhotoResult) -> str:
         return plant_text(plant) if (plant := plant_of(row)) else ""
 
     return [
-        Column(tr("Photo"), lambda r: os.path.splitext(os.path.basename(r.path))[0], tip=lambda r: r.path,
-               searched=lambda r: os.path.basename(r.path)),  # a narrow column has room for the number, not the ending
+        Column(tr("Photo"), name_cell, tip=lambda r: r.path, searched=lambda r: os.path.basename(r.path)),
         Column(tr("Diagnosis"), verdict_cell, tip=lambda r: sentence(r.error) if r.error else doubts(r),
                searched=verdict_cell),
         Column(tr("Probability"), lambda r: stated(r.probability) if r.top and not r.unfamiliar else "",

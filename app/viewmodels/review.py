@@ -12,7 +12,6 @@ import numpy as np
 from PySide6.QtCore import QObject, Signal
 
 from app import project
-from app.crash import error_text
 from app.paths import PHOTO_FOLDERS, folder
 from app.task import Task
 from app.viewmodels.document import Document, Edit
@@ -107,7 +106,7 @@ class ReviewModel(ProcessModel):
         try:
             self._kept.set(photo, label)
         except StorageError as error:
-            self.failed.emit(error_text(error), "")
+            self.failed.emit(str(error), "")
         self.changed.emit()
 
     def relabel(self, row: int, name: str) -> None:
@@ -121,11 +120,8 @@ class ReviewModel(ProcessModel):
         now = table.copy()
         self._saving = Task(
             lambda report, cancelled: str(project.write_photos(Path(target), now)), self,
-            done=self.saved, failed=self._on_not_saved, finished=self._on_saving_ended,
+            done=self.saved, failed=self.failed, finished=self._on_saving_ended,
         )  # fmt: skip
-
-    def _on_not_saved(self, error: Exception, details: str) -> None:
-        self.failed.emit(error_text(error), details)
 
     def _on_saving_ended(self) -> None:
         task, self._saving = self._saving, None

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -152,13 +153,12 @@ def read_event(line: str) -> Any:
         return None
 
 
-def start_request(config: RunConfig) -> str:
-    return json.dumps({"config": to_dict(config), "resume": False, "overwrite": False})
+def start_request(config: RunConfig, resume: bool = False) -> str:
+    return json.dumps({"config": to_dict(config), "resume": resume, "overwrite": False})
 
 
 def resume_request(folder: Path) -> str:
     """Resume the run in a folder from its last checkpoint. Raises DataError."""
     from core.training.run_folder import read_config  # not at the start, which it would slow down
 
-    return json.dumps({"config": {**to_dict(read_config(folder)), "out": str(folder)}, "resume": True,
-                       "overwrite": False})  # fmt: skip
+    return start_request(replace(read_config(folder), out=str(folder)), resume=True)

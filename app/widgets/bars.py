@@ -33,15 +33,6 @@ def draw_bar(painter: QPainter, area: QRect, share: float, colour: QColor, colou
             painter.drawRoundedRect(QRect(area.topLeft(), QSize(width, area.height())), radius, radius)
 
 
-def draw_line(painter: QPainter, area: QRect, name: str, value: str, colour: str) -> None:
-    painter.setPen(QColor(colour))
-    metrics = painter.fontMetrics()
-    room = area.width() - metrics.horizontalAdvance(value) - metrics.height()
-    text = metrics.elidedText(name, Qt.TextElideMode.ElideRight, room)
-    painter.drawText(area, LEFT, text)
-    painter.drawText(area, RIGHT, value)
-
-
 @final
 class ProbabilityBars(QWidget):
     """A line for each class: its name, probability and bar.
@@ -83,8 +74,11 @@ class ProbabilityBars(QWidget):
                 mine = self._given and (share >= limit if len(self._limits) > 1 else at == 0)
                 area = QRect(0, at * line, self.width(), line - BAR + 6)
                 bar = QRect(0, area.bottom() + 3, self.width(), 7)
-                shade = colours.text if mine or at == 0 else colours.muted
-                draw_line(painter, area, disease_name(name), stated(share), shade)
+                painter.setPen(QColor(colours.text if mine or at == 0 else colours.muted))
+                metrics, value = painter.fontMetrics(), stated(share)
+                room = area.width() - metrics.horizontalAdvance(value) - metrics.height()
+                painter.drawText(area, LEFT, metrics.elidedText(disease_name(name), Qt.TextElideMode.ElideRight, room))
+                painter.drawText(area, RIGHT, value)
                 colour = QColor(colours.accent if mine else colours.muted)
                 draw_bar(painter, bar, share if share >= SMALLEST_SHARE else 0.0, colour, colours, 4)
                 if limit:

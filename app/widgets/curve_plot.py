@@ -43,7 +43,7 @@ class CurvePlot(QWidget):
         self._theme, self._title = theme, title
         self._lines: dict[str, pg.PlotDataItem] = {}
         self._drawn: dict[str, tuple[float, ...]] = {}
-        self._boxes: dict[str, QCheckBox] = {}
+        self.boxes: dict[str, QCheckBox] = {}
         self.curves: list[Curve] = []
         self.plot = make_chart(title)
         self.plot.setLabel("bottom", tr("epoch"))
@@ -69,7 +69,7 @@ class CurvePlot(QWidget):
         for name in set(self._lines) - {c.name for c in curves}:
             self.plot.removeItem(self._lines.pop(name))
             self._drawn.pop(name, None)
-            box = self._boxes.pop(name)
+            box = self.boxes.pop(name)
             self._legend.removeWidget(box)
             box.deleteLater()
         for curve in curves:
@@ -151,10 +151,7 @@ class CurvePlot(QWidget):
             axis.setCacheMode(mode)
 
     def is_shown(self, name: str) -> bool:
-        return name in self._boxes and self._boxes[name].isChecked()
-
-    def box(self, name: str) -> QCheckBox:
-        return self._boxes[name]
+        return name in self.boxes and self.boxes[name].isChecked()
 
     def _add(self, name: str) -> None:
         line = self.plot.plot([], [], name=name, connect="finite")
@@ -167,7 +164,7 @@ class CurvePlot(QWidget):
         box.toggled.connect(line.setVisible)
         box.toggled.connect(lambda _: self._fit())
         box.setProperty("role", "curve")
-        self._boxes[name] = box
+        self.boxes[name] = box
         self._legend.addWidget(box)
         self._style(name)
 
@@ -186,7 +183,7 @@ class CurvePlot(QWidget):
         self._lines[name].setSymbolBrush(pg.mkBrush(colour))
         self._lines[name].setSymbolSize(6)
         shade = self._theme.colours.muted if faint else colour.name()
-        self._boxes[name].setStyleSheet(f"QCheckBox {{ color: {shade}; }}")
+        self.boxes[name].setStyleSheet(f"QCheckBox {{ color: {shade}; }}")
 
     def _paint(self) -> None:
         colours = self._theme.colours

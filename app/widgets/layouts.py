@@ -42,6 +42,15 @@ def column(*items: Item, spacing: int = -1, margins: Margins | None = (0, 0, 0, 
     return _fill(QVBoxLayout(), items, spacing, margins)
 
 
+def centred(*widgets: QWidget) -> QVBoxLayout:
+    """Widgets below one another in the middle of their place."""
+    made = column(*widgets, spacing=10, margins=None)
+    made.setAlignment(Qt.AlignmentFlag.AlignCenter)
+    for widget in widgets:
+        made.setAlignment(widget, Qt.AlignmentFlag.AlignHCenter)
+    return made
+
+
 def _fill(layout: B, items: Iterable[Item], spacing: int, margins: Margins | None) -> B:
     layout.setSpacing(spacing)
     if margins is not None:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
-from PySide6.QtCore import QUrl
-from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QApplication, QFrame, QLabel, QProgressBar, QPushButton, QWidget
 
 from app import resources
@@ -17,7 +15,7 @@ from app.translation import sentence, stage_text, tr
 from app.viewmodels.process_model import ProcessModel
 from app.viewmodels.writing import Writing
 from app.widgets.layouts import row
-from app.widgets.parts import Slot, button, label, progress_bar
+from app.widgets.parts import Slot, button, label, open_file, progress_bar
 
 
 @final
@@ -43,20 +41,20 @@ class Notice(QFrame):
 
     def show_message(self, text: str, verb: str = "", act: Callable[[], object] | None = None) -> None:
         """Show a success or a neutral message."""
-        self._show("notice", "check", self._theme.colours.accent, text, verb, act, "")
+        self._show("notice", text, "", verb, act)
 
     def alarm(self, text: str, details: str = "", verb: str = "", act: Callable[[], object] | None = None) -> None:
         """Show an error as a sentence, from the window or from core."""
-        self._show("alarm", "warning", self._theme.colours.danger, sentence(text), verb, act, details)
+        self._show("alarm", sentence(text), details, verb, act)
 
     def hide_alarm(self) -> None:
         """Hide an error that the user has just overcome; other messages stay."""
         if self.property("role") == "alarm":
             self.hide()
 
-    def _show(
-        self, role: str, icon: str, colour: str, text: str, verb: str, act: Callable[[], object] | None, details: str
-    ) -> None:
+    def _show(self, role: str, text: str, details: str, verb: str, act: Callable[[], object] | None) -> None:
+        colours = self._theme.colours
+        icon, colour = ("warning", colours.danger) if role == "alarm" else ("check", colours.accent)
         self.setProperty("role", role)
         self.style().polish(self)
         self._icon.setPixmap(resources.pixmap(icon, colour, 20, self.devicePixelRatioF()))
@@ -83,7 +81,7 @@ def show_written(notice: Notice, names: Sequence[str], more: Sequence[str] = ())
     path = Path(names[0])
     alone = len(names) == 1 and path.suffix.lower() in READABLE
     shown, verb = (path, tr("Open")) if alone else (path.parent, tr("Open folder"))
-    notice.show_message(text, verb, lambda: QDesktopServices.openUrl(QUrl.fromLocalFile(str(shown))))
+    notice.show_message(text, verb, lambda: open_file(shown))
 
 
 def follow_writing(notice: Notice, writing: Writing) -> None:

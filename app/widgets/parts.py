@@ -7,14 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar, final
 
-from PySide6.QtCore import QObject, QSize, Qt
-from PySide6.QtGui import QAction
+from PySide6.QtCore import QObject, QSize, Qt, QUrl
+from PySide6.QtGui import QAction, QDesktopServices
 from PySide6.QtWidgets import (
     QButtonGroup,
     QComboBox,
     QDialog,
     QFileDialog,
     QFrame,
+    QHBoxLayout,
     QLabel,
     QMessageBox,
     QProgressBar,
@@ -22,7 +23,6 @@ from PySide6.QtWidgets import (
     QScrollArea,
     QSpinBox,
     QTabWidget,
-    QVBoxLayout,
     QWidget,
 )
 
@@ -30,7 +30,7 @@ from app import resources
 from app.paths import PHOTO_FOLDERS
 from app.theme import Theme
 from app.translation import sentence
-from app.widgets.layouts import Item, Margins, column, holding, row
+from app.widgets.layouts import Item, Margins, centred, column, holding, row
 from core.storage import inside_photos, unused
 
 W = TypeVar("W", bound=QWidget)
@@ -140,6 +140,25 @@ def switch(*choices: tuple[str, str]) -> tuple[QButtonGroup, list[QWidget]]:
         made.append(one)
     group.button(0).setChecked(True)
     return group, made
+
+
+def captioned(name: str, field: QWidget) -> QHBoxLayout:
+    """A field with its name on its left."""
+    return row(label(name, "muted"), named(field, name))
+
+
+def tabs(name: str, *pages: tuple[QWidget, str]) -> QTabWidget:
+    """Pages with their titles; `name` is that of all of them."""
+    made = named(QTabWidget(), name)
+    made.setDocumentMode(True)
+    for page, title in pages:
+        made.addTab(page, title)
+    return made
+
+
+def open_file(path: str | Path) -> None:
+    """Open a file or folder in the desktop's program for it."""
+    QDesktopServices.openUrl(QUrl.fromLocalFile(str(path)))
 
 
 def progress_bar(name: str, width: int = 0) -> QProgressBar:
@@ -253,21 +272,12 @@ class EmptyPlace(QWidget):
     def __init__(self, theme: Theme, icon: str, title: str, text: str, *widgets: QWidget) -> None:
         super().__init__()
         self._theme, self._icon = theme, icon
-        layout = QVBoxLayout(self)
-        layout.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        layout.setSpacing(10)
-        self._drawing = QLabel()
-        layout.addWidget(self._drawing, 0, Qt.AlignmentFlag.AlignHCenter)
-        self._title = label("", "heading")
-        layout.addWidget(self._title, 0, Qt.AlignmentFlag.AlignHCenter)
-        self.text = label("", "muted", wrap=True)
+        self._drawing, self._title, self.text = QLabel(), label("", "heading"), label("", "muted", wrap=True)
         self.text.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self.text.setFixedWidth(336)
         self.show_text(title, text)
-        layout.addWidget(self.text, 0, Qt.AlignmentFlag.AlignHCenter)
-        layout.addSpacing(4)
-        layout.addLayout(row(None, *widgets, None))
-        self.column = layout
+        self.column = centred(self._drawing, self._title, self.text, holding(row(*widgets, margins=(0, 4, 0, 0))))
+        self.setLayout(self.column)
         theme.changed.connect(self._draw)
 
     def show_text(self, title: str, text: str) -> None:
@@ -276,5 +286,5 @@ class EmptyPlace(QWidget):
         self._draw()
 
     def _draw(self) -> None:
-        self.text.setMinimumHeight(max(self.text.heightForWidth(336), 0))  # -1 without a text
+        self.text.setMinimumHeight(max(self.text.heightForWidth(self.text.width()), 0))  # -1 without a text
         self._drawing.setPixmap(resources.pixmap(self._icon, self._theme.colours.accent, 56, self.devicePixelRatioF()))

@@ -7,13 +7,13 @@ from typing import Final, final
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QFont, QImage, QMouseEvent, QPainter, QPainterPath, QPaintEvent, QPen, QPixmap
-from PySide6.QtWidgets import QDialogButtonBox, QWidget
+from PySide6.QtWidgets import QWidget
 
 from app.translation import tr
 from app.viewmodels.thumbnails import Thumbnails, decode
-from app.widgets.layouts import column
+from app.widgets.layouts import column, row
 from app.widgets.overlays import coloured
-from app.widgets.parts import Dialog, label
+from app.widgets.parts import Dialog, button, label
 from core.diagnosis.boxes import WHOLE, Box
 from core.ops.contract import Array
 
@@ -226,8 +226,7 @@ class PhotoDialog(Dialog):
         view.show_photo(picture)
         where = label(path, "caption", wrap=True)
         where.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close)
-        buttons.rejected.connect(self.reject)
+        buttons = row(None, button(tr("Close"), self.reject))
         unreadable = label(tr("This photo cannot be read. It may have been moved or deleted."), "warning")
         missing = [unreadable] if picture.isNull() else []
         self.setLayout(column(label(title, "heading"), *missing, (view, 1), where, buttons, margins=None))

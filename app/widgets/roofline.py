@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -14,7 +14,7 @@ from PySide6.QtWidgets import QWidget
 
 from app.theme import Theme
 from app.translation import tr
-from app.widgets.chart import SIDES, Name, draw_roof, make_chart, paint_chart, place_names, set_decades
+from app.widgets.chart import SIDES, make_chart, paint_chart
 from app.widgets.layouts import column
 from app.widgets.parts import label
 
@@ -22,6 +22,8 @@ NAME_HEIGHT: Final = 17
 """Pixels between the names of two kernels."""
 NAME_DECADES: Final = 2.2
 """Powers of ten of FLOP per byte right of kernels with names."""
+TICK_HEIGHT: Final = 16
+"""Pixels between two tick labels, so that they do not overlap."""
 
 
 @final
@@ -65,14 +67,23 @@ class Roofline(QWidget):
         self.heading = label(tr("Roofline"), "heading")
         self.heading.setToolTip(tr("The limits set by memory bandwidth and arithmetic, with each kernel as a point"))
         self.caption = label("", "caption", wrap=True)
-        self.setLayout(column(self.heading, (self.plot, 1), self.caption))
+        self._column = column(self.heading, (self.plot, 1), self.caption)
+        self.setLayout(self._column)
         self._draw()  # pyqtgraph's default background is black
 
     def show_points(self, points: Sequence[Point], roofs: Sequence[Roof], caption: str) -> None:
         """Show these kernels; again with its colours after the theme has changed."""
         self._points, self._roofs = points, roofs
         self.caption.setText(caption)
+        self._fit()
         self._draw()
+
+    def resizeEvent(self, event: object) -> None:  # noqa: N802 (Qt's name)
+        self._fit()
+
+    def _fit(self) -> None:
+        """Make room for the lines of the caption: a splitter does not ask for the height at a width."""
+        self.setMinimumHeight(max(self._column.totalMinimumHeightForWidth(self.width()), 0))
 
     def _on_resized(self) -> None:
         """Place names and ticks again: they depend on the height."""
@@ -110,3 +121,57 @@ class Roofline(QWidget):
                                fill=pg.mkBrush(self._theme.colours.surface))  # fmt: skip
             text.setPos(max(across) + 0.06, low + name.at * (high - low) / room)
             self.plot.addItem(text)
+
+
+def draw_roof(chart: pg.PlotWidget, x: np.ndarray, gflops: float, gigabytes: float, colour: str) -> float:
+    """Draw the roofline (Williams et al., 2009) of a device over log10 FLOP per byte `x`; returns its highest log10."""
+    roof = np.minimum(math.log10(gflops), math.log10(gigabytes) + x)
+    chart.plot(x, roof, pen=pg.mkPen(colour, width=2), antialias=True)
+    return float(roof.max())
+
+
+def set_decades(chart: pg.PlotWidget, x: tuple[float, float], y: tuple[float, float], height: float) -> None:
+    """Set the ranges of two log10 axes, with powers of ten as ticks; `height` in pixels."""
+    for side, (low, high), room in (("bottom", x, math.inf), ("left", y, height)):
+        powers = range(math.ceil(low), math.floor(high) + 1)
+        chart.getAxis(side).setTicks([power_ticks(powers, room)])
+    chart.setXRange(*x, padding=0)
+    chart.setYRange(*y, padding=0)
+
+
+def power_ticks(powers: Iterable[int], pixels: float) -> list[tuple[int, str]]:
+    """Powers of ten as tick labels, as many as fit."""
+    known = list(powers)
+    step = 1
+    while step < len(known) and len(known) / step * TICK_HEIGHT > pixels:
+        step += 1
+    return [(power, f"{10.0**power:,.10g}") for power in known if power % step == 0]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A text and its height in pixels from the bottom."""
+
+    at: float
+    text: str
+
+
+def place_names(wanted: Sequence[tuple[float, str]], room: float, height: float) -> list[Name]:
+    """Names near the desired heights (pixels, within `room`), in ascending order, `height` pixels apart.
+
+    If there are too many, the nearest neighbours share a line.
+    """
+    groups = [(at, [text]) for at, text in sorted(wanted, key=lambda name: name[0])]
+    while len(groups) > max(int(room // height), 1):
+        near = min(range(len(groups) - 1), key=lambda n: groups[n + 1][0] - groups[n][0])
+        (low, names), (high, more) = groups[near : near + 2]
+        groups[near : near + 2] = [((low * len(names) + high * len(more)) / len(names + more), names + more)]
+    places: list[float] = []
+    for at, _ in groups:  # upwards, without overlaps
+        places.append(max(at, places[-1] + height if places else height / 2))
+    ceiling = room - height / 2
+    for number in reversed(range(len(places))):  # and down again from the top edge
+        places[number] = ceiling = min(places[number], ceiling)
+        ceiling -= height
+    return [Name(at, ", ".join(reversed(names))) for at, (_, names) in zip(places, groups, strict=True)]

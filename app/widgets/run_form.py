@@ -38,9 +38,7 @@ class Field:
 
     def __init__(self, name: str, row: Setting, default: Any, choices: Sequence[str]) -> None:
         self.name, self.row, self._kind = name, row, type(default)
-        self.editor: QWidget
-        self.editor, self._get, self._set, changed = _editor(row, default, choices)
-        self.changed = changed
+        self.editor, self._get, self._set, self.changed = _editor(row, default, choices)
         self.editor.setObjectName(f"field_{name}")
         named(self.editor, tr(row.label))
         self.editor.setAccessibleDescription(tr(row.help))

@@ -141,7 +141,6 @@ class Buffers:
         return self._views[name]
 
     def view(self, name: str, value: Value) -> View:
-        """Return the view of a value in the array of that name."""
         whole = self._views[name]
         _, _, channels = self.image(value)
         return View(whole.address + value.channel * 4, whole.height, whole.width, channels, whole.row, whole.pixel)

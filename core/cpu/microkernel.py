@@ -77,7 +77,6 @@ def tile_shapes(isa: InstructionSet) -> Iterator[tuple[int, int, bool]]:
 
 
 def add_tile(module: ir.Module, isa: InstructionSet, name: str, vectors: int, rows: int, whole: bool) -> None:
-    """Add the function of one tile to a module."""
     function = ir.Function(module, SIGNATURE, name)
     function.attributes.add("nounwind")
     _Tile(function, isa, vectors, rows, whole).emit()
@@ -92,8 +91,6 @@ def _which(builder: ir.IRBuilder, isa: InstructionSet, shape: Any, lanes: Any) -
 
 
 class _Tile:
-    """Emits one tile function."""
-
     def __init__(self, function: ir.Function, isa: InstructionSet, vectors: int, rows: int, whole: bool) -> None:
         self.function, self.isa, self.rows, self.whole = function, isa, rows, whole
         self.depthwise, self.vectors = vectors == 0, max(vectors, 1)

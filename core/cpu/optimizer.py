@@ -187,7 +187,6 @@ class CpuOptimizer:
         return sum(array.nbytes for array in (*self.arrays.values(), self._roles, self._sums))
 
     def start_average(self, weights: F32) -> None:
-        """Start the running average at the weights that are loaded."""
         if "average" in self.arrays:
             self.arrays["average"][:] = weights[: len(self.arrays["average"])]
 

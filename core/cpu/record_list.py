@@ -145,7 +145,6 @@ def _backward_time(program: Program, index: int) -> int:
 
 
 def _borders(buffers: Buffers, program: Program) -> tuple[dict[str, Border], dict[str, Border]]:
-    """Return the borders of all buffers and of their gradients."""
     borders: dict[str, Border] = {name: (0, 0, 0, 0) for name in buffers.shapes}
     gradient_borders = dict(borders)
     for step in program.steps:

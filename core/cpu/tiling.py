@@ -104,7 +104,6 @@ def tile_fields(columns: Columns) -> Fields:
 
 
 def tile_rows(m: int, columns: Columns, depth: int) -> Fields:
-    """Return the fields of the tiling of `m` rows and of the columns."""
     fields = tile_fields(columns)
     for part, (height, number) in enumerate(split_rows(m, columns.vectors, min(depth, 4096))):
         fields[tiled.PARTS + 2 * part] = height

@@ -6,7 +6,7 @@ on every device, for every batch size, and after a resume.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 import numpy as np
@@ -45,15 +45,15 @@ class Strength:
     cutout_side: float = 0.0
 
 
+STANDARD: Final = Strength(
+    area=0.45, aspect=1.25, turn=20, quarters=True, light=0.25, balance=0.06, saturation=0.25, hue=4, blur=0.15
+)
 PRESETS: Final = {
     "none": Strength(),
     "light": Strength(area=0.7, aspect=1.1, turn=8, quarters=True, light=0.1, balance=0.03, saturation=0.1),
-    "standard": Strength(
-        area=0.45, aspect=1.25, turn=20, quarters=True, light=0.25, balance=0.06, saturation=0.25, hue=4, blur=0.15
-    ),
-    "soft": Strength(  # standard, and every second photo blurred: models on replaced backgrounds rely on fine texture,
-        area=0.45, aspect=1.25, turn=20, quarters=True, light=0.25, balance=0.06, saturation=0.25, hue=4, blur=0.5
-    ),  # which made predictions at half the photo size change four times as often
+    "standard": STANDARD,
+    # models on replaced backgrounds rely on fine texture: predictions at half the size changed four times as often
+    "soft": replace(STANDARD, blur=0.5),
     "strong": Strength(
         area=0.3, aspect=1.4, turn=45, quarters=True, light=0.4, balance=0.12, saturation=0.45, hue=9, blur=0.3,
         cutout=0.5, cutout_side=0.4,

@@ -76,7 +76,24 @@ def open_manifest(
     kept unchanged. Raises DataError; Cancelled if `cancelled` returns True.
     """
     with _open(path) as file:
-        return _read(file, path, label, where, columns, progress, cancelled)
+        rows = _rows(file, path)
+        heading = next(rows, (0, []))[1]
+        if SETTING not in columns and _find_column([name.strip() for name in heading], SETTING, path) >= 0:
+            columns = (*columns, SETTING)
+        at = _find_columns(heading, path, label, where, columns)
+        table = DatasetBuilder(str(path.parent.absolute()), columns, grouped=at.group >= 0)
+        for count, (line, row) in enumerate(rows, 2):
+            if count % REPORT_EVERY == 0:
+                if cancelled():
+                    raise Cancelled("Reading the manifest was stopped.")
+                progress(len(table), 0)
+            if any(clean_name(row[column]) != value for column, value in at.where):
+                continue
+            _append(table, row, at, line, path)
+        if not len(table):
+            raise DataError(_nothing(file, path, where, at))
+        progress(len(table), len(table))
+        return replace(table.finish(), listed=True)
 
 
 def read_paths(path: Path, column: str = "") -> Iterator[str]:
@@ -91,7 +108,7 @@ def read_paths(path: Path, column: str = "") -> Iterator[str]:
         if group == -1:
             raise DataError(f"--group: {path} has no column {column!r}; its columns are {_list_columns(names)}.")
         for line, row in rows:
-            if not (photo := _file_name(row[at], path)):
+            if not (photo := file_name(row[at], path)):
                 raise DataError(f"Line {line} of {path} has no path. Fill it in, or remove the line.")
             yield (row[group].strip() if group is not None else "") or os.path.join(path.parent, photo)
 
@@ -122,30 +139,6 @@ def _encoding(path: Path) -> tuple[str, str]:
     with path.open("rb") as file:
         marked = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
     return ("utf-16", "strict") if marked else ("utf-8-sig", ERRORS)
-
-
-def _read(
-    file: IO[str], path: Path, label: str, where: Sequence[str], columns: Sequence[str],
-    progress: ReportProgress, cancelled: IsCancelled,
-) -> Dataset:  # fmt: skip
-    rows = _rows(file, path)
-    heading = next(rows, (0, []))[1]
-    if SETTING not in columns and _find_column([name.strip() for name in heading], SETTING, path) >= 0:
-        columns = (*columns, SETTING)
-    at = _find_columns(heading, path, label, where, columns)
-    table = DatasetBuilder(str(path.parent.absolute()), columns, grouped=at.group >= 0)
-    for count, (line, row) in enumerate(rows, 2):
-        if count % REPORT_EVERY == 0:
-            if cancelled():
-                raise Cancelled("Reading the manifest was stopped.")
-            progress(len(table), 0)
-        if any(clean_name(row[column]) != value for column, value in at.where):
-            continue
-        _append(table, row, at, line, path)
-    if not len(table):
-        raise DataError(_nothing(file, path, where, at))
-    progress(len(table), len(table))
-    return replace(table.finish(), listed=True)
 
 
 def _rows(file: IO[str], path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -224,7 +217,7 @@ def _list_columns(names: Sequence[str]) -> str:
     return textwrap.shorten(", ".join(names), 1000)
 
 
-def _file_name(text: str, path: Path) -> str:
+def file_name(text: str, path: Path) -> str:
     """The file that a manifest names, with "/" between folders; as written if, on POSIX, there is such a file.
 
     Without "./", so that a photo has one name; ".." stays, as the folder before it may be a link.
@@ -235,7 +228,7 @@ def _file_name(text: str, path: Path) -> str:
 
 
 def _append(table: DatasetBuilder, row: list[str], at: _Columns, line: int, path: Path) -> None:
-    file = _file_name(row[at.path], path)
+    file = file_name(row[at.path], path)
     parts = [clean_name(row[column]) for column in at.labels]
     if any("\0" in text for text in (file, *parts)):
         raise DataError(f"Line {line} of {path} contains a zero byte, so this is not a text file. Save it again as CSV "

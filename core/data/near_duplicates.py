@@ -108,20 +108,17 @@ def _area_weights(cells: int) -> Array:
     return np.asarray(overlap * cells / THUMB, np.float32)
 
 
-def find_pairs(
-    photos: PhotoHashes, content: Array | None = None, radius: int | None = None, likeness: float = LIKENESS
-) -> list[Pair]:
-    """All pairs of near-duplicates, sorted, first < second; the default `radius` is from RADII.
+def find_pairs(photos: PhotoHashes, content: Array | None = None) -> list[Pair]:
+    """All pairs of near-duplicates, sorted, first < second.
 
     content: uint8 ``(N, 32)``, SHA-256 of the files; identical files are pairs without a comparison.
     """
     same = [] if content is None else equal_files(content)
     found = {(pair.first, pair.second): pair.likeness for pair in same}
-    if radius is None:
-        radius = next(bits for most, bits in RADII if len(photos.hashes) <= most)
+    radius = next(bits for most, bits in RADII if len(photos.hashes) <= most)
     for first, second, view in _candidates(photos.hashes, radius):
         match = _correlate(photos.thumbs[first], _view(photos.thumbs[second], view))
-        for at in np.flatnonzero(match >= likeness):
+        for at in np.flatnonzero(match >= LIKENESS):
             key = (min(int(first[at]), int(second[at])), max(int(first[at]), int(second[at])))
             found[key] = max(found.get(key, 0.0), float(match[at]))
     return [Pair(*key, found[key]) for key in sorted(found)]

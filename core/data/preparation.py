@@ -175,7 +175,7 @@ def _split(config: RunConfig, dataset: Dataset, cache: PhotoCache, groups: Array
         )
     for split, name in ((TRAIN, "training"), (VALIDATION, "validation")):
         if not np.any(splits == split):
-            raise DataError(f"None of the {len(used)} photos ({len(np.unique(groups[used]))} groups) is left for "
+            raise DataError(f"None of the {len(used)} photos (groups: {len(np.unique(groups[used]))}) is left for "
                             f"{name}. Add photos, or change the validation and test shares.")
     if missing := _find_missing(dataset, sets, splits == TRAIN):
         raise DataError(f"The training split has no photo of {', '.join(missing)}. Change the split, or add photos.")
@@ -185,7 +185,8 @@ def _split(config: RunConfig, dataset: Dataset, cache: PhotoCache, groups: Array
 def _warnings(
     dataset: Dataset, cache: PhotoCache, splits: Array, leak: Leak, conflicts: str, sets: LabelSets | None
 ) -> tuple[str, ...]:
-    messages = [text for text in (describe_skipped(cache.skipped), conflicts) if text]
+    names = dataset.classes if sets is None else sets.labels
+    messages = [text for text in (describe_skipped(cache.skipped), _describe_alike(names), conflicts) if text]
     if leak.leaked:
         messages.append(f"Data leakage: {leak.leaked} of {leak.held_out} validation and test photos have a photo of "
                         "the same group in training. The accuracy measured on them is too high.")
@@ -194,3 +195,14 @@ def _warnings(
         if missing and np.any(splits == split):
             messages.append(f"The {name} split has no photo of {', '.join(missing)}.")
     return tuple(messages)
+
+
+def _describe_alike(names: Sequence[str]) -> str:
+    """A sentence on names that look almost the same, such as Rust and rust; "" without any."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        seen = "".join(filter(str.isprintable, name.casefold().replace("_", " ")))
+        alike.setdefault(seen, []).append(repr(name))
+    found = ", ".join(name for same in alike.values() if len(same) > 1 for name in same)
+    return found and (f"The classes {found} differ only in case, underscores or invisible characters. If they are the "
+                      "same, give them one name.")  # fmt: skip

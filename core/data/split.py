@@ -148,8 +148,8 @@ def open_split(path: Path) -> tuple[Dataset, dict[bytes, int]]:
 def read_split(path: Path, dataset: Dataset, cache: PhotoCache) -> Array:
     """Read the splits int8 ``(N,)`` of the rows of `dataset`.
 
-    Photos are matched by path, else by content (they may have moved). Raises DataError if photos are missing, new or
-    have another class.
+    Photos are matched by content (their files may have been renamed), else by path. Raises DataError if photos are new
+    or have another class.
     """
     written, by_content = open_split(path)
     by_path = {key: at for at, key in enumerate(written.paths.keys().tolist())}
@@ -157,7 +157,9 @@ def read_split(path: Path, dataset: Dataset, cache: PhotoCache) -> Array:
     splits = np.full(len(dataset), UNSPLIT, np.int8)
     unknown = []
     for row in cache.kept:
-        at = by_path.get(keys[row], by_content.get(cache.content[row].tobytes()))
+        at, content = by_path.get(keys[row]), cache.content[row].tobytes()
+        if at is None or written.columns["sha256"][at] != content.hex():
+            at = by_content.get(content, at)
         if at is None:
             unknown.append(dataset.paths[row])
             continue

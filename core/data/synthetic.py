@@ -32,13 +32,11 @@ what it does; a model trained on them knows nothing of real leaves. Never use it
 
 Classes: {classes}; {each} photos each, {side} pixels a side, {views} views of every leaf (one group).
 `manifest.csv` has path, label, group, split, and the true areas of leaf and lesion in pixels.
-Generator version {version}, seed {seed}.
+Generator version {version}, seed 0.
 """
 
 
-def write_demo(
-    folder: Path, photos_per_class: int = 240, side: int = 160, seed: int = 0, progress: ReportProgress = ignore
-) -> Path:
+def write_demo(folder: Path, photos_per_class: int = 240, side: int = 160, progress: ReportProgress = ignore) -> Path:
     """Write the synthetic leaves into `folder`, created if necessary, and return the path of the manifest.
 
     A folder that already contains exactly this dataset stays unchanged. Raises DataError for a folder with other
@@ -46,7 +44,7 @@ def write_demo(
     """
     about = _ABOUT.format(
         count=photos_per_class * len(CONDITIONS), classes=", ".join(CONDITIONS), each=photos_per_class, side=side,
-        views=VIEWS, version=VERSION, seed=seed,
+        views=VIEWS, version=VERSION,
     )  # fmt: skip
     manifest = folder / MANIFEST
     with saving(folder):
@@ -59,7 +57,7 @@ def write_demo(
         rows: list[tuple[str, ...]] = [("path", "label", "group", "split", "leaf_pixels", "lesion_pixels")]
         jobs = [(condition, number) for condition in CONDITIONS for number in range(photos_per_class)]
         photos = map_ahead(  # in threads: OpenCV and NumPy release the interpreter lock
-            lambda job: _write_photo(folder, *job, photos_per_class, side, seed), jobs, usable_cores(), 64)
+            lambda job: _write_photo(folder, *job, photos_per_class, side), jobs, usable_cores(), 64)
         for done, row in enumerate(photos, 1):
             rows.append(row)
             if done % 16 == 0:
@@ -80,9 +78,9 @@ def _is_there(folder: Path, about: str) -> bool:
     return readme_text == about and (folder / MANIFEST).is_file()
 
 
-def _write_photo(folder: Path, condition: str, number: int, each: int, side: int, seed: int) -> tuple[str, ...]:
+def _write_photo(folder: Path, condition: str, number: int, each: int, side: int) -> tuple[str, ...]:
     leaf, view = divmod(number, VIEWS)
-    photo = draw_leaf(condition, seed, leaf, view, side)
+    photo = draw_leaf(condition, 0, leaf, view, side)
     path = f"{condition}/{number:05d}.jpg"
     (folder / path).write_bytes(encode_jpeg(photo.rgb, quality=92))
     leaves = -(-each // VIEWS)  # drawn independently: the first are as good a training split as any

@@ -92,8 +92,8 @@ class Adaptation:
         chance = f"= {p:.3f}" if p >= 0.001 else "< 0.001"
         if len(changes) < len(numbers):
             before, after = (part.photos / part.effect for part in parts)
-            sentences.append(f"The intervals take groups into account: {len(numbers)} held-out photos in "
-                             f"{len(changes)} groups count as {before:.0f} before and {after:.0f} after.")  # fmt: skip
+            sentences.append(f"The intervals take groups into account: {len(numbers)} held-out photos (groups: "
+                             f"{len(changes)}) count as {before:.0f} before and {after:.0f} after.")  # fmt: skip
         return (*sentences, f"{gained} became correct, {lost} became wrong.", verdict,
                 f"Sign test over groups: p {chance}.")  # fmt: skip
 

@@ -9,7 +9,7 @@ that the network sees.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, final
 
 import cv2
@@ -112,9 +112,6 @@ class BackgroundDependence:
     plain: float
     blurred: float
     swapped: float
-
-    def to_section(self) -> dict[str, Any]:
-        return asdict(self)
 
     @staticmethod
     def from_section(section: Mapping[str, Any] | None) -> BackgroundDependence | None:

@@ -24,7 +24,6 @@ from core.graph import Graph
 from core.ops.builder import make_node
 from core.ops.contract import Array
 from core.ops.network import logit_gradient
-from core.ops.photo import identity_augmentation
 from core.plan import compile_plan
 from core.program import fold_batch_norm, fold_weights
 
@@ -56,8 +55,7 @@ class ClassMapper:
 
         features: computes the feature map of the same photo at the model's own image size, see `channel_weights`.
         """
-        augmentation = identity_augmentation(1, self.side, self.side)
-        large = self._plan.predict(PhotoBatch(photo[None], augmentation, np.full(1, -1, np.int32)))[self._node][0]
+        large = self._plan.predict(PhotoBatch.plain(photo[None], self.side))[self._node][0]
         weights = channel_weights(self._model.graph, self._model.weights, features, index)
         evidence = np.maximum(large @ weights, 0)
         return np.asarray(cv2.resize(evidence, (self.side, self.side), interpolation=cv2.INTER_LINEAR))

@@ -86,7 +86,7 @@ def complete_model(
         if leaf_tests:
             baseline = baseline or measure_border(train, validation)
             reading = measure_dependence(model, predictor, validation, baseline, seed, report, communicator)
-            sections |= {background_dependence.SECTION: reading.to_section()} if reading else {}
+            sections |= {background_dependence.SECTION: asdict(reading)} if reading else {}
     reliability = asdict(measure_reliability(state_probabilities(model, seen.logits), validation.truth))
     calibration = {**reliability, "bins": list(reliability["bins"])}
     return replace(model, sections={**sections, CALIBRATION: calibration})

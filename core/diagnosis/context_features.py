@@ -11,7 +11,6 @@ import queue
 from typing import Final
 
 import cv2
-import numpy as np
 
 from core.device import PhotoBatch, Plan
 from core.diagnosis.model_file import read_model
@@ -20,7 +19,6 @@ from core.diagnosis.pixel_features import SIDE
 from core.graph import Graph
 from core.ops.builder import Builder
 from core.ops.contract import Array
-from core.ops.photo import identity_augmentation
 from core.plan import compile_plan
 
 MODEL: Final = SHIPPED / "small.safetensors"
@@ -37,13 +35,11 @@ _free: Final[queue.SimpleQueue[Plan]] = queue.SimpleQueue()
 def compute_context(photo: Array) -> list[Array]:
     """Activations of `LAYERS`, float32 ``(SIDE / stride, SIDE / stride, channels)``, for uint8 ``(SIDE, SIDE, 3)``."""
     padded = cv2.copyMakeBorder(photo, *PADDING, cv2.BORDER_REPLICATE)[None]
-    augmentation = identity_augmentation(1, padded.shape[1], padded.shape[1])
-    batch = PhotoBatch(padded, augmentation, np.full(1, -1, np.int32))
     try:
         plan = _free.get_nowait()
     except queue.Empty:
         plan = _open()
-    outputs = plan.predict(batch)
+    outputs = plan.predict(PhotoBatch.plain(padded, padded.shape[1]))
     _free.put(plan)
     return [outputs[name][0] for name in LAYERS]
 

@@ -59,9 +59,7 @@ class Familiarity:
 
 def energy(logits: Array) -> Array:
     """Log of the sum of exponentials, float64 ``(N,)``."""
-    z = np.asarray(logits, np.float64)
-    top = z.max(axis=1)
-    return np.asarray(top + np.log(np.exp(z - top[:, None]).sum(axis=1)))
+    return np.asarray(np.logaddexp.reduce(np.asarray(logits, np.float64), axis=1))
 
 
 def read_familiarity(model: ModelFile) -> Familiarity:

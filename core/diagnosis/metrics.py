@@ -164,7 +164,7 @@ def describe_groups(figures: Metrics | None) -> str:
     """A sentence that the intervals are wider because of groups; empty without groups."""
     if figures is None or not figures.groups:
         return ""
-    return (f"The intervals take groups into account: {figures.photos} photos in {figures.groups} groups count as "
+    return (f"The intervals take groups into account: {figures.photos} photos (groups: {figures.groups}) count as "
             f"{figures.photos / figures.effect:.0f}.")  # fmt: skip
 
 

@@ -26,7 +26,7 @@ from core.errors import DataError, ModelFileError
 from core.graph import PHOTO, Graph, Node, from_dict, to_dict
 from core.ops.builder import check, make_node
 from core.ops.contract import Array, volume
-from core.program import fold_batch_norm, fold_weights
+from core.program import check_weights, fold_batch_norm, fold_weights
 from core.schema import SchemaError, anything, divisor, listing, mapping, named, number, record, text, whole
 from core.tensor_file import TensorFile, read_tensor_file, write_tensor_file
 
@@ -312,19 +312,11 @@ def _check_sizes(graph: Graph) -> None:
 
 
 def _check_weights(graph: Graph, weights: Mapping[str, Array]) -> None:
-    wanted = graph.parameters()
-    found = [f"{name} is missing" for name in wanted if name not in weights]
-    found += [f"{name} belongs to no layer" for name in weights if name not in wanted]
-    for name, parameter in wanted.items():
-        array = weights.get(name)
-        if array is None:
-            continue
-        if array.shape != parameter.shape or array.dtype != np.float32:
-            found.append(f"{name} is {array.dtype} {array.shape} instead of float32 {parameter.shape}")
-        elif not np.isfinite(array).all():
-            found.append(f"{name} holds values that are not numbers")
-    if found:
-        raise ModelFileError("The weights do not fit the network: " + "; ".join(found[:5]) + ".")
+    check_weights(weights, {name: parameter.shape for name, parameter in graph.parameters().items()})
+    wrong = [name for name, array in weights.items() if array.dtype != np.float32 or not np.isfinite(array).all()]
+    if wrong:
+        raise ModelFileError(f"The weights do not fit the network: {wrong[0]} holds values that are not numbers, or is "
+                             "not float32.")  # fmt: skip
 
 
 def floats(value: Any) -> tuple[float, ...]:

@@ -36,7 +36,6 @@ def class_without_leaf(config: RunConfig, classes: Sequence[str], multi: bool) -
 
 
 def count_pictures(config: RunConfig, photos: int) -> int:
-    """Pictures for this number of training photos."""
     return min(max(round(config.pictures_without_leaf * photos), LEAST), MOST)
 
 

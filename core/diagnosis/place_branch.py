@@ -37,9 +37,8 @@ PREFIX: Final = "place."
 OPTIMIZER: Final = Optimizer("adamw", weight_decay=1e-2, clip_norm=0.3)
 """Without clipping, the training of some branches diverges, and with them that of their mean."""
 GATE_PENALTY: Final = 1e-3
-GATE_START: Final = 0.0
 GATE_WIDTH: Final = 0.5
-"""Logit of "photo of the place" from which the gate opens, and how much higher the logit is where it is fully open."""
+"""Logit of "photo of the place" at which the gate is fully open; it opens from 0 on."""
 
 
 @final
@@ -221,7 +220,7 @@ def fit_gate(photos: Array, others: Array) -> Gate:
     negative, positive = (Samples(x, np.full(len(x), i), np.arange(len(x))) for i, x in enumerate((others, photos)))
     fitted = fit_head(start, positive, negative, GATE_PENALTY)
     weight, bias = fitted.weight[1] - fitted.weight[0], fitted.bias[1] - fitted.bias[0]
-    return Gate(weight / GATE_WIDTH, float(bias - GATE_START) / GATE_WIDTH)
+    return Gate(weight / GATE_WIDTH, float(bias) / GATE_WIDTH)
 
 
 def join_branch(graph: Graph, weights: Mapping[str, Array], branch: Branch) -> tuple[Graph, dict[str, Array]]:

@@ -27,7 +27,6 @@ from core.diagnosis.thresholds import COVERAGE, Thresholds
 from core.diagnosis.verdict import Verdict, decide_verdict, rank_classes
 from core.errors import ModelFileError
 from core.ops.contract import Array
-from core.ops.photo import identity_augmentation
 from core.plan import compile_plan
 from core.program import fold_batch_norm, fold_weights
 
@@ -147,8 +146,7 @@ class Predictor:
 
     def _predict(self, photos: Array, views: int) -> dict[str, Array]:
         shown = np.ascontiguousarray(make_views(photos, views))
-        augmentation = identity_augmentation(len(shown), shown.shape[1], self.model.size[0])
-        outputs = self.plan.predict(PhotoBatch(shown, augmentation, np.full(len(shown), -1, np.int32)))
+        outputs = self.plan.predict(PhotoBatch.plain(shown, self.model.size[0]))
         averaged = {name: average_views(output, views) for name, output in outputs.items()}
         if not all(np.isfinite(output).all() for output in averaged.values()):
             raise ModelFileError("The model's outputs are not finite numbers, so its file is damaged or its training "

@@ -148,11 +148,10 @@ def _region_in_middle(mask: Array) -> Array:
 def leaf_box(leaf: Array) -> tuple[int, int, int, int]:
     """A square y0, x0, y1, x1 (end excluded) around the leaf with a margin; the whole photo if there is none."""
     height, width = leaf.shape
-    ys, xs = np.nonzero(leaf)
-    if not len(ys):
+    x, y, wide, high = cv2.boundingRect(leaf.astype(np.uint8))
+    if not wide:
         return (0, 0, height, width)
-    y0, y1, x0, x1 = int(ys.min()), int(ys.max()) + 1, int(xs.min()), int(xs.max()) + 1
-    side = min(round(max(y1 - y0, x1 - x0) * (1 + 2 * BOX_MARGIN)), height, width)
-    y = min(max((y0 + y1 - side) // 2, 0), height - side)
-    x = min(max((x0 + x1 - side) // 2, 0), width - side)
+    side = min(round(max(wide, high) * (1 + 2 * BOX_MARGIN)), height, width)
+    y = min(max((2 * y + high - side) // 2, 0), height - side)
+    x = min(max((2 * x + wide - side) // 2, 0), width - side)
     return (y, x, y + side, x + side)

@@ -105,7 +105,7 @@ class KernelSignature:
         return tuple(one for a in self.arguments for one in (a.arguments if isinstance(a, Group) else (a,)))
 
     @property
-    def kinds(self) -> tuple[str, ...]:
+    def types(self) -> tuple[str, ...]:
         """Types of the kernel function's parameters, for `core.gpu.compilation.compiler.Recipe`."""
         return tuple(argument.type for argument in self.arguments)
 

@@ -15,6 +15,7 @@ from core.gpu.ops.conv import backward_weight, fft, im2col, products, transforme
 from core.gpu.ops.conv import naive as conv_naive
 from core.gpu.ops.conv import shared as conv_shared
 from core.gpu.ops.conv.configurations import product_tiles, weight_tiles
+from core.gpu.ops.dense import gemv
 from core.gpu.ops.depthwise import launches as depthwise
 from core.gpu.ops.depthwise import shared as depthwise_shared
 from core.gpu.ops.elementwise import combine, image_sum
@@ -29,7 +30,7 @@ from core.gpu.ops.norm import naive as norm_naive
 from core.gpu.ops.norm import pointwise_launches
 from core.gpu.ops.pool import max_pool
 from core.gpu.ops.pool import naive as pool_naive
-from core.gpu.select import BACKWARD, BF16, FORWARD, INPUT, WEIGHT, Candidate, Candidates, Case
+from core.gpu.select import BACKWARD, BF16, EVERY, FORWARD, INPUT, WEIGHT, Candidate, Candidates, Case
 from core.gpu.teaching.candidates import by_names, in_order, per_element, teach
 from core.gpu.teaching.column_sums import BIAS
 from core.ops.activation import ACTIVATIONS as REFERENCES
@@ -92,7 +93,10 @@ DEPTHWISE: Final = (
               refuses=depthwise.refuse_norms, exclusive=True),
     Candidate("direct", ("depthwise_conv2d",), INPUT, depthwise.write_direct,
               "one thread per pixel gathers from every window that contains it",
-              refuses=depthwise.refuse_direct),
+              efficiency=0.3, refuses=depthwise.refuse_direct),
+    Candidate("strips", ("depthwise_conv2d",), INPUT, depthwise.backward_strips,
+              "3x3 of stride 1: the forward strips over dy with the filters rotated",
+              refuses=depthwise.refuse_gradient_strips),
     Candidate("direct", ("depthwise_conv2d",), WEIGHT, depthwise.weights_direct,
               "sums of a row of taps in registers, parts added in order", refuses=depthwise.refuse_direct),
     Candidate("strips_norms", ("depthwise_conv2d",), BACKWARD, depthwise.backward_norms,
@@ -118,6 +122,12 @@ DENSE: Final = (
               "the same product with the filters transposed", configurations=product_tiles),
     Candidate("split_pixels", ("dense",), WEIGHT, backward_weight.split_pixels,
               "sum over images split between blocks, parts added in order", configurations=weight_tiles),
+    *(Candidate("gemv", ("dense",), direction, write, idea, efficiency=0.5, refuses=gemv.refuse,
+                arithmetics=EVERY - BF16) for direction, write, idea in (
+        (FORWARD, gemv.write_forward, "a few images: warps read rows of weights, unpacked"),
+        (INPUT, gemv.write_input, "a few images: units split between threads, parts added in order"),
+        (WEIGHT, gemv.write_weight, "a few images: four by four weights per thread, stored at once"),
+    )),
 )  # fmt: skip
 
 POOL: Final = (

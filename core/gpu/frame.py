@@ -96,6 +96,8 @@ class Frame:
         self._uses: dict[str, list[int]] = {}
         self.packs, self.tables = JoinedArrays(-1), JoinedArrays(0)
         """Indices of the elements of packed weights in the flat weights, and constant tables of kernels."""
+        self._in_order: dict[str, int] = {}
+        """First index of weights that need no packing; -1 for the others."""
 
     def restart(self, blocks: Mapping[str, int], arrays: Mapping[str, int]) -> None:
         """Begin again, with addresses of blocks and of the arena's arrays by name; others are at 0."""
@@ -152,7 +154,19 @@ class Frame:
         return lifetimes
 
     def packed(self, name: str, make: Callable[[], Array]) -> int:
-        """Address of a packed copy of weights; `make` gives the index of each element in the flat weights, or -1."""
+        """Address of weights in a kernel's order; `make` gives the index of each element in the flat weights, or -1.
+
+        It is that of a packed copy, except for float32 weights that have this order already.
+        """
+        if name not in self._in_order:
+            indices = make().reshape(-1)
+            in_order = self.element == 4 and np.array_equal(indices, np.arange(indices.size) + indices[0])
+            self._in_order[name] = int(indices[0]) if in_order else -1
+            if not in_order:
+                self.packs.add(name, lambda: indices)
+        first = self._in_order[name]
+        if first >= 0:
+            return self.block("weights") + 4 * first
         return self.block("packed") + self.packs.add(name, make) * self.element
 
     @property
@@ -221,12 +235,12 @@ class Frame:
         return Tensor(address, tall, wide, channels, self.photo_pixel, self.element)
 
     def weight(self, name: str) -> int:
-        """Address of a parameter in the flat weights."""
-        return self.block("weights") + 4 * self.layout.offsets[name][0]
+        """Address of a parameter: the block of its name, or its place in the flat weights."""
+        return self._blocks.get(name, self.block("weights") + 4 * self.layout.offsets[name][0])
 
     def gradient_of(self, name: str) -> int:
-        """Address of a trained parameter's gradient."""
-        return self.block("gradient") + 4 * self.layout.offsets[name][0]
+        """Address of a trained parameter's gradient: the block ``d:`` and its name, or its place in the flat one."""
+        return self._blocks.get(f"d:{name}", self.block("gradient") + 4 * self.layout.offsets[name][0])
 
     def indices(self, name: str) -> Array:
         """Indices of a parameter's elements in the flat weights, in its shape."""

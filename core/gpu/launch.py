@@ -8,8 +8,7 @@ from math import prod
 from typing import Any, Final, NamedTuple, final
 
 from core.gpu.arguments import KernelSignature
-from core.gpu.compilation.compiler import Argument as Constant
-from core.gpu.compilation.compiler import Recipe
+from core.gpu.compilation.compiler import Constant, Recipe
 
 RELU: Final = {"": 0, "relu": 1, "relu6": 2}
 """Activations by the number that kernels take as argument."""
@@ -18,7 +17,8 @@ RELU: Final = {"": 0, "relu": 1, "relu6": 2}
 @final
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Activations ``(N, height, width, channels)`` on the device; pitches in elements, channels padded to 16 bytes."""
+    """Activations ``(N, height, width, channels)`` on the device; pitches in elements, channels padded to 16 bytes.
+    `given_row_pitch` and `given_image_pitch` are those of a view into a larger image, 0 where it is contiguous."""
 
     address: int
     height: int
@@ -26,16 +26,16 @@ class Tensor:
     channels: int
     pitch: int
     element: int
-    row: int = 0
-    photo: int = 0
+    given_row_pitch: int = 0
+    given_image_pitch: int = 0
 
     @property
     def row_pitch(self) -> int:
-        return self.row or self.width * self.pitch
+        return self.given_row_pitch or self.width * self.pitch
 
     @property
     def image_pitch(self) -> int:
-        return self.photo or self.height * self.row_pitch
+        return self.given_image_pitch or self.height * self.row_pitch
 
     @property
     def vector(self) -> int:
@@ -99,8 +99,9 @@ PLAIN: Final = Target()
 @final
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A launch: kernel, grid, block, dynamic shared memory and arguments, and its names in timings.
+    """A launch: kernel, grid, block, dynamic shared memory and arguments (`values`), and its names in timings.
 
+    `kernel` is the kind of launch in timings, such as "fused", not the candidate; `recipe` says which function runs.
     Launches of `stream` 1 overlap those of stream 0; each starts after the stream-0 launches before it. `join` waits
     for all of stream 1.
     """
@@ -157,7 +158,7 @@ def make_launch(
     Grid and block are 1 along the axes that they lack. `moved`: the fewest bytes moved.
     """
     module = factory.__module__.removeprefix("core.gpu.")
-    recipe = Recipe(module, factory.__name__, constants, signature.kinds, prod(block), resident)
+    recipe = Recipe(module, factory.__name__, constants, signature.types, prod(block), resident)
     return Launch(
         layer, direction, kernel, recipe, three(grid), three(block), shared, signature.pack(**values), bytes=moved,
         **more,

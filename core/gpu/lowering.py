@@ -134,7 +134,7 @@ def write_lists(
     write_launches(frame, training, False)
     lists = {"pack": [pack_launch(frame)]}
     if not training:
-        return {**lists, "predict": chain(frame, frame.launches)}
+        return {**lists, "predict": overlap_launches(frame, frame.launches)}
     first = frame.launches
     frame.restart(at, arrays)
     write_launches(frame, True, True)
@@ -148,7 +148,7 @@ def write_lists(
     return {**lists, "average": average, "step": [*first, score, *average, *update]}
 
 
-def chain(frame: Frame, launches: list[Launch]) -> list[Launch]:
+def overlap_launches(frame: Frame, launches: list[Launch]) -> list[Launch]:
     """The launches of a plan, dependent ones if it predicts one or two images on Hopper."""
     few = frame.hardware.kernels == HOPPER and frame.batch <= PDL_IMAGES and not frame.program.training
     return dependent_launches(launches) if few else launches

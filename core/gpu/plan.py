@@ -181,21 +181,21 @@ class CudaPlan(Plan):
         self._parts += 1
         self._control.settings["step"], self._control.settings["share"] = self._step, share
 
-    def _step_result(self, batch: PhotoBatch, kind: str) -> StepResult:
+    def _step_result(self, batch: PhotoBatch, name: str) -> StepResult:
         count = self._put_batch(batch)
-        before = self.gradients() if self._verify and kind == "accumulate" else {}
-        result = self._run_step(kind, count)
+        before = self.gradients() if self._verify and name == "accumulate" else {}
+        result = self._run_step(name, count)
         if self._verify:
             self._check_against_reference(count, before)
         return result
 
-    def _run_step(self, kind: str, photos: int) -> StepResult:
-        self._replay(kind)
+    def _run_step(self, name: str, photos: int) -> StepResult:
+        self._replay(name)
         self._blocks["totals"].queue_to(self._totals, 16, self._stream)
         self._staging.send_ahead()
         self._synchronize()
         loss, hits, norm = (float(v) for v in self._totals.array[:12].view(np.float32))
-        return StepResult(loss, round(hits * self.ranks if kind in AVERAGED else hits), photos, norm)
+        return StepResult(loss, round(hits * self.ranks if name in AVERAGED else hits), photos, norm)
 
     def average(self, result: StepResult) -> StepResult:
         self._device.activate()
@@ -285,9 +285,9 @@ class CudaPlan(Plan):
     def replay_milliseconds(self, batch: PhotoBatch, replays: int) -> float:
         """Mean time of a whole step (training) or prediction on the device, for benchmarks; weights change."""
         self._put_batch(batch)
-        kind = "step" if self.training else "predict"
-        self._replay(kind)
-        return time_replays(lambda: self._replay(kind), self._stream, replays)
+        name = "step" if self.training else "predict"
+        self._replay(name)
+        return time_replays(lambda: self._replay(name), self._stream, replays)
 
     def kernels(self) -> list[tuple[str, str, str]]:
         launches = self._lists["step" if self.training else "predict"]

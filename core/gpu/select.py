@@ -126,7 +126,10 @@ def _describe(step: Step) -> str:
 class Candidate:
     """One way to compute a pattern of steps in one direction.
 
-    `write` adds the launches to the frame; `refuses` returns the reason against a case as a sentence, or "".
+    `write` adds the launches to the frame. An array lives from the first to the last launch before which its address
+    was asked for, so `write` asks (`Frame.image`, `Frame.use`) before each launch for what this launch uses. A gradient
+    is written as `Case.backward.target` says, only where `Frame.wants` it. `refuses` returns the reason against a case
+    as a sentence, or ""; it must not depend on the traversal.
     `efficiency` is the share of the roofline that is assumed where nothing was measured (`core.gpu.cost_model`).
     """
 
@@ -221,6 +224,8 @@ class Candidates:
         keys = [(one.pattern, one.direction, one.name) for one in self.all]
         if len(set(keys)) != len(keys):
             raise ValueError(f"candidates listed twice: {sorted({k for k in keys if keys.count(k) > 1})}")
+        if unknown := [(one.name, one.level) for one in self.all if one.level not in LEVELS]:
+            raise ValueError(f"candidates whose level is not in LEVELS: {unknown}")
         self.longest = max(len(one.pattern) for one in self.all)
 
     def of(self, pattern: tuple[str, ...], direction: str) -> Sequence[Candidate]:
@@ -272,30 +277,30 @@ class Candidates:
         return choice
 
 
-def forward_segment(table: Candidates, frame: Frame, steps: tuple[Step, ...]) -> Segment | None:
+def forward_segment(candidates: Candidates, frame: Frame, steps: tuple[Step, ...]) -> Segment | None:
     """The choice for a pattern; None if a pattern of several steps has no candidate."""
     case = Case(frame, steps, FORWARD)
-    choice = table.require(case) if len(steps) == 1 else table.choose(case)
+    choice = candidates.require(case) if len(steps) == 1 else candidates.choose(case)
     return Segment(steps, (choice,)) if choice else None
 
 
-def backward_segment(table: Candidates, frame: Frame, steps: tuple[Step, ...]) -> Segment | None:
+def backward_segment(candidates: Candidates, frame: Frame, steps: tuple[Step, ...]) -> Segment | None:
     """One candidate for all gradients, or one per weight gradient, last step first, then one for the input gradient."""
     wants = any(frame.wants(value) for value in steps[0].inputs)
     trained = [step for step in reversed(steps) if frame.trains_any(step)]
     if not wants and not trained:
         return Segment(steps, ()) if len(steps) == 1 else None
-    whole = table.choose(Case(frame, steps, BACKWARD))
+    whole = candidates.choose(Case(frame, steps, BACKWARD))
     together = Segment(steps, (whole,)) if whole else None
     if whole is not None and whole.candidate.exclusive:
         return together
     last = Case(frame, steps, INPUT)
-    if len(steps) > 1 and table.choose(last) is None:
+    if len(steps) > 1 and candidates.choose(last) is None:
         return together
     cases = [*(Case(frame, (step,), WEIGHT) for step in trained), *([last] if wants else [])]
-    parts = [table.choose(case) for case in cases]
+    parts = [candidates.choose(case) for case in cases]
     if together is None and len(steps) == 1:
-        parts = [table.require(case) for case in cases]
+        parts = [candidates.require(case) for case in cases]
     if None in parts:
         return together
     apart = Segment(steps, tuple(part for part in parts if part is not None))
@@ -303,15 +308,15 @@ def backward_segment(table: Candidates, frame: Frame, steps: tuple[Step, ...]) -
 
 
 def cheapest(
-    table: Candidates, frame: Frame, steps: Sequence[Step],
+    candidates: Candidates, frame: Frame, steps: Sequence[Step],
     segment: Callable[[Candidates, Frame, tuple[Step, ...]], Segment | None],
 ) -> list[Segment]:  # fmt: skip
     """The cheapest sequence of segments that covers the steps: a shortest path."""
     best: list[tuple[float, list[Segment]]] = [(0.0, [])]
     for end in range(1, len(steps) + 1):
         paths = []
-        for first in range(end - 1, max(-1, end - 1 - table.longest), -1):
-            last = segment(table, frame, tuple(steps[first:end]))
+        for first in range(end - 1, max(-1, end - 1 - candidates.longest), -1):
+            last = segment(candidates, frame, tuple(steps[first:end]))
             if last is not None:
                 paths.append((best[first][0] + last.microseconds, [*best[first][1], last]))
         best.append(min(paths, key=lambda path: path[0]))

@@ -78,6 +78,8 @@ def reason_against(candidate: Candidate, direction: str, case: KernelCase) -> st
 def write(candidate: Candidate, direction: str, frame: Frame, configuration: Any = None) -> None:
     """Write the launches of one direction: those of the candidate, after what it reads of an earlier pass."""
     step, frame.algorithm = frame.program.steps[0], candidate.level
+    if candidate.level not in FAST:
+        frame.vector = 1  # teaching kernels read arrays without padding, so that none is copied
     case = Case(frame, (step,), candidate.direction, Backward(frame, False))
     with frame.comparing():
         case = replace(case, configuration=configuration or candidate.configurations(case)[0])
@@ -111,37 +113,56 @@ def prepare(
     sizes = block_sizes(frame, (), 0) | {n: size for n, size in sizes.items() if n not in direct}
     contents = {"pack_indices": frame.packs.whole(), "tables": frame.tables.whole(), "control": settings}
     at = direct | allocate(sizes, contents)
+    into, out_of = _place_parameters(frame, direction, theirs, at)
     frame.restart(at, at)
     write(frame)
     pack = [pack_launch(frame)] if frame.packed_count else []
     copied = [n for n in given if n not in direct]
     pad = [_layout(frame, True, n, given[n], at[n]) for n in copied if not _is_result(n, direction)]
     unpad = [_layout(frame, False, n, at[n], given[n]) for n in copied if _is_result(n, direction)]
-    into, out_of = _copies(frame, direction, theirs, at)
+    if step.op in LOSSES:
+        _copy_labels(frame, direction, theirs, at, into, out_of)
     return (*into, *pack, *pad, *frame.launches, *unpad, *out_of)
 
 
-def _copies(
-    frame: Frame, direction: str, theirs: Mapping[str, int], at: Mapping[str, int]
+def _place_parameters(
+    frame: Frame, direction: str, theirs: Mapping[str, int], at: dict[str, int]
 ) -> tuple[list[Copy], list[Copy]]:
-    """Parameters, labels and targets before the launches; statistics, gradients and losses after them."""
-    into, out_of = [], []
+    """Set addresses of parameters and their gradients in `at`; returns copies before and after the launches.
+
+    They are the caller's arrays, except statistics, which only a forward pass may move, and vectors whose length is no
+    multiple of `frame.vector`: kernels read them up to the next multiple.
+    """
+    into, out_of, own = list[Copy](), list[Copy](), at["weights"]
     for parameter in frame.program.steps[0].parameters:
-        first, size = 4 * frame.layout.offsets[f"{NODE}.{parameter.role}"][0], 4 * parameter.size
-        if parameter.role in theirs:
-            into.append(Copy(at["weights"] + first, theirs[parameter.role], size))
-            if direction == FORWARD and parameter.role in UPDATED:
-                out_of.append(Copy(theirs[parameter.role], at["weights"] + first, size))
-        if direction == WEIGHT and f"d{parameter.role}" in theirs:
-            out_of.append(Copy(theirs[f"d{parameter.role}"], at["gradient"] + first, size))
-    if frame.program.steps[0].op in LOSSES:
-        offsets, size = control.find_offsets(frame.batch, frame.program.target_size), 4 * frame.batch
-        into.append(Copy(at["control"] + offsets.labels, theirs["labels"], size))
-        if frame.program.target_size:
-            into.append(Copy(at["control"] + offsets.targets, theirs["targets"], offsets.end - offsets.targets))
-        if direction == FORWARD:
-            out_of.append(Copy(theirs["out"], at["results"], size))
+        name, role, size = f"{NODE}.{parameter.role}", parameter.role, 4 * parameter.size
+        place = 4 * frame.layout.offsets[name][0]
+        whole, moves = len(parameter.shape) > 1 or parameter.size % frame.vector == 0, role in UPDATED
+        is_theirs = role in theirs and whole and (direction == FORWARD or not moves)
+        at[name] = theirs[role] if is_theirs else own + place
+        if role in theirs and not is_theirs:
+            into.append(Copy(at[name], theirs[role], size))
+            out_of += [Copy(theirs[role], at[name], size)] if moves and direction == FORWARD else []
+        if direction == WEIGHT and f"d{role}" in theirs and whole:
+            at[f"d:{name}"] = theirs[f"d{role}"]
+        elif direction == WEIGHT and f"d{role}" in theirs:
+            out_of.append(Copy(theirs[f"d{role}"], at["gradient"] + place, size))
+        if role == "weight":  # packed copies are made of it by its place in the flat weights
+            at["weights"] = at[name] - place
     return into, out_of
+
+
+def _copy_labels(
+    frame: Frame, direction: str, theirs: Mapping[str, int], at: Mapping[str, int], into: list[Copy],
+    out_of: list[Copy],
+) -> None:  # fmt: skip
+    """Add the copies of a loss: labels and targets before the launches, losses after them."""
+    offsets, size = control.find_offsets(frame.batch, frame.program.target_size), 4 * frame.batch
+    into.append(Copy(at["control"] + offsets.labels, theirs["labels"], size))
+    if frame.program.target_size:
+        into.append(Copy(at["control"] + offsets.targets, theirs["targets"], offsets.end - offsets.targets))
+    if direction == FORWARD:
+        out_of.append(Copy(theirs["out"], at["results"], size))
 
 
 def _shape(frame: Frame, name: str) -> Shape:

@@ -19,7 +19,7 @@ from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
 from core.gpu.graph_capture import CapturedGraph, Event, Run
 from core.gpu.launch import Launch
-from core.gpu.lowering import chain, write_step
+from core.gpu.lowering import overlap_launches, write_step
 from core.gpu.select import FORWARD, Choice
 from core.gpu.sizes import block_sizes
 
@@ -147,7 +147,7 @@ class Bench:
         """A graph of repeats of a choice, and their number; None where the GPU refuses to launch it."""
         sets = self._sets(choice)
         most = max(REPEATS[0], min(REPEATS[1], round(DURATION / max(choice.microseconds, 1.0))))
-        launches = chain(self._frame, [launch for i in range(most) for launch in sets[i % len(sets)]])
+        launches = overlap_launches(self._frame, [launch for i in range(most) for launch in sets[i % len(sets)]])
 
         def record() -> None:
             for n in launches:

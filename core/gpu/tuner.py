@@ -26,7 +26,7 @@ from core.gpu.compilation.compiler import Recipe
 from core.gpu.driver.device import Device, open_device
 from core.gpu.frame import Frame
 from core.gpu.launch import RELU
-from core.gpu.lowering import chain
+from core.gpu.lowering import overlap_launches
 from core.gpu.ops.loss.head import is_computed_with_loss
 from core.gpu.plan import CudaPlan
 from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Candidate, Case, Choice
@@ -200,7 +200,7 @@ def _load(device: Device, frame: Frame, cases: Mapping[Key, tuple[Case, Ways]]) 
         for candidate, configurations in ways.values():
             for configuration in configurations:
                 one = write_choice(frame, {}, {}, Choice(replace(case, configuration=configuration), candidate, 0.0))
-                recipes += [launch.recipe for launch in chain(frame, [*one, *one])]
+                recipes += [launch.recipe for launch in overlap_launches(frame, [*one, *one])]
     with suppress(DeviceError):  # `Bench` skips a kernel that cannot be loaded
         device.load(list(dict.fromkeys(recipes)))
 

@@ -95,10 +95,8 @@ def _centred(cut: Array) -> Array:
     size = (max(1, round(stroke.shape[1] * scale)), max(1, round(stroke.shape[0] * scale)))
     small = cv2.resize(cv2.GaussianBlur(stroke, (0, 0), max(0.3 / scale, 0.01)), size, interpolation=cv2.INTER_AREA)
     small = np.clip(small / max(float(small.max()), 1e-6) * 1.3, 0, 1)
-    mass = max(float(small.sum()), 1e-6)
-    rows, columns = np.mgrid[: small.shape[0], : small.shape[1]]
-    top = round((SIDE - 1) / 2 - float((rows * small).sum()) / mass)
-    left = round((SIDE - 1) / 2 - float((columns * small).sum()) / mass)
+    sums = cv2.moments(small)
+    top, left = (round((SIDE - 1) / 2 - sums[name] / max(sums["m00"], 1e-6)) for name in ("m01", "m10"))
     top, left = min(max(top, 0), SIDE - small.shape[0]), min(max(left, 0), SIDE - small.shape[1])
     digit = np.zeros((SIDE, SIDE, 1), np.uint8)
     digit[top : top + small.shape[0], left : left + small.shape[1], 0] = (small * 255).astype(np.uint8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias, final
 
@@ -28,17 +28,6 @@ Prepare: TypeAlias = Callable[[Array, Array], Callable[[], float]]
 
 CPU_ALGORITHMS: Final = ("naive", "vectorised", "vectorised_parallel", "im2col", "im2col_parallel")
 GPU_ALGORITHMS: Final = ("naive", "shared", "im2col", "tensor_core")
-
-TITLES: Final[Mapping[str, str]] = {
-    "naive": "plain loops",
-    "vectorised": "array operations",
-    "vectorised_parallel": "array operations, batch in parallel",
-    "im2col": "unfolded, matrix product",
-    "im2col_parallel": "unfolded, batch in parallel",
-    "plan": "LeafClinic plan",
-    "tensor_core": "tensor cores",
-    "shared": "tiles in shared memory",
-}  # fmt: skip
 
 
 @final

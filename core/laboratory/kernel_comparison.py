@@ -36,14 +36,10 @@ STEP: Final = 3
 
 def make_case(op: str, shape: tuple[int, ...], batch: int, **attributes: Any) -> KernelCase:
     """Return a case of one input, given without the batch; the op's shape rule gives its output."""
-    node = _node(op, shape, attributes)
-    return KernelCase(op, node.attributes, (shape,), node.shape, batch)
-
-
-def _node(op: str, shape: tuple[int, ...], attributes: Mapping[str, Any]) -> Node:
     known = {PHOTO: Node(PHOTO, "photo", (), (1, 1, 3)), "x": Node("x", "photo", (), shape)}
     inputs = ("x", LABEL) if op == LOSS else ("x",)
-    return make_node(op, "node", inputs, MappingProxyType(dict(attributes)), known)
+    node = make_node(op, "node", inputs, attributes, known)
+    return KernelCase(op, node.attributes, (shape,), node.shape, batch)
 
 
 SAME: Final = (1, 1, 1, 1)

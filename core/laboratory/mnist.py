@@ -122,8 +122,7 @@ def predict(graph: Graph, weights: Arrays, photos: Array, device: str) -> Array:
     parts = []
     for first in range(0, len(photos), plan.batch):
         part = np.repeat(photos[first : first + plan.batch], 3, -1)
-        augmentation = identity_augmentation(len(part), SIDE, SIDE)
-        parts.append(plan.predict(PhotoBatch(part, augmentation, np.full(len(part), -1, np.int32)))["logits"].copy())
+        parts.append(plan.predict(PhotoBatch.plain(part, SIDE))["logits"].copy())
     plan.close()
     return np.concatenate(parts)
 

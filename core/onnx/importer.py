@@ -78,10 +78,15 @@ class Importer:
 
     def image(self, name: str, op: str, pad: bool = False) -> OnnxValue:
         """Return a tensor that is not transposed and, unless `pad`, has no pending padding. Raises ModelFileError."""
-        value = self.value(name)
+        value = self.value(name) if pad else self.unpadded(name, op)
         if value.axes != NCHW[: len(value.axes)]:
             raise ModelFileError(f"A Transpose before {op} cannot be folded.")
-        if any(value.pad) and not pad:
+        return value
+
+    def unpadded(self, name: str, op: str) -> OnnxValue:
+        """Return a tensor without pending padding. Raises ModelFileError."""
+        value = self.value(name)
+        if any(value.pad):
             raise ModelFileError(f"A Pad before {op} is not supported, only one before Conv.")
         return value
 

@@ -96,9 +96,7 @@ def elementwise(op: str) -> Rule:
 
 
 def _apply(importer: Importer, node: Any, op: str, **attributes: Any) -> OnnxValue:
-    x = importer.value(node.input[0])
-    if any(x.pad):
-        raise ModelFileError(f"A Pad before {node.op_type} is not supported, only one before Conv.")
+    x = importer.unpadded(node.input[0], node.op_type)
     return replace(x, node=importer.add(op, node, (x.node,), **attributes))
 
 

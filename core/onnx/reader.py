@@ -170,7 +170,7 @@ def _start(
     _, channels, height, width = (sides[axes.index(axis)] for axis in NCHW)
     height, width = height or image_size, width or image_size
     if not height or not width:
-        raise ModelFileError("It does not state the photo size. Give the size with --image-size.")
+        raise ModelFileError("It does not state the photo size. Export it again with a fixed height and width.")
     mean, std = statistics
     if channels == 1 and len(mean) == 3:
         mean, std = (sum(mean) / 3,), (sum(std) / 3,)

@@ -56,10 +56,8 @@ def read_unsqueeze(importer: Importer, node: Any, attributes: Attributes) -> Onn
 
 
 def _to_features(importer: Importer, node: Any, axes: int) -> OnnxValue:
-    x = importer.value(node.input[0])
+    x = importer.unpadded(node.input[0], node.op_type)
     shape = importer.shape(x)
-    if any(x.pad):
-        raise ModelFileError(f"A Pad before {node.op_type} is not supported, only one before Conv.")
     if len(shape) == 1:
         return replace(x, axes=NCHW[:axes])
     if x.axes not in (NCHW, (0, 2, 3, 1)):

@@ -32,16 +32,12 @@ def _multiply_shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
     return inputs[0]
 
 
-def _multiply_backward(
-    attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
-) -> Gradients:
-    return Gradients((gradient * inputs[1][:, None, None], (gradient * inputs[0]).sum((1, 2))))
-
-
 MULTIPLY: Final = Op(
-    name="multiply", defaults={}, shape=_multiply_shape, backward=_multiply_backward,
+    name="multiply", defaults={}, shape=_multiply_shape,
     forward=lambda attributes, inputs, parameters, mode: Result(inputs[0] * inputs[1][:, None, None]),
     cost=lambda attributes, inputs, output: Cost(volume(output), 8 * volume(output) + 4 * volume(inputs[1])),
+    backward=lambda attributes, inputs, parameters, result, dy, mode: Gradients(
+        (dy * inputs[1][:, None, None], (dy * inputs[0]).sum((1, 2)))),
 )
 """Product of an image ``(H, W, C)`` and one factor per channel ``(C,)``: the scale of a squeeze and excitation."""
 

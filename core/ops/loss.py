@@ -117,13 +117,8 @@ def _sigmoid_forward(attributes: Attributes, inputs: Sequence[Array], parameters
     return Result(loss.astype(z.dtype), {"gradient": (share * (sigmoid(z) - targets)).astype(z.dtype)})
 
 
-def _sigmoid_backward(
-    attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
-) -> Gradients:
-    return Gradients((gradient * result.saved["gradient"], None))
-
-
 SIGMOID_CROSS_ENTROPY: Final = Op(
     name="sigmoid_cross_entropy", defaults={"taught": True}, shape=_sigmoid_shape, forward=_sigmoid_forward,
-    backward=_sigmoid_backward, cost=lambda attributes, inputs, output: Cost(8 * inputs[0][0], 8 * inputs[0][0]),
+    backward=lambda attributes, inputs, parameters, result, dy, mode: Gradients((dy * result.saved["gradient"], None)),
+    cost=lambda attributes, inputs, output: Cost(8 * inputs[0][0], 8 * inputs[0][0]),
 )

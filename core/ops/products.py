@@ -49,8 +49,8 @@ def _conv2d_parameters(attributes: Attributes, inputs: Sequence[Shape]) -> tuple
     return _weight_and_bias(attributes, read_int(attributes, "filters", low=1), *read_window(attributes).kernel, depth)
 
 
-def _conv2d_cost(attributes: Attributes, inputs: Sequence[Shape], output: Shape) -> Cost:
-    depth = inputs[0][2] // read_int(attributes, "groups", low=1)
+def _window_cost(attributes: Attributes, inputs: Sequence[Shape], output: Shape) -> Cost:
+    depth = inputs[0][2] // read_int(attributes, "groups", low=1) if "groups" in attributes else 1
     taps = volume(read_window(attributes).kernel)
     return Cost(2 * volume(output) * taps * depth, 4 * (volume(inputs[0]) + volume(output)))
 
@@ -80,7 +80,7 @@ def _conv2d_backward(
 
 CONV2D: Final = Op(
     name="conv2d", defaults={"filters": 0, **_WINDOW, "groups": 1, **_WEIGHTS}, shape=_conv2d_shape,
-    parameters=_conv2d_parameters, cost=_conv2d_cost, forward=_conv2d_forward, backward=_conv2d_backward,
+    parameters=_conv2d_parameters, cost=_window_cost, forward=_conv2d_forward, backward=_conv2d_backward,
 )
 
 
@@ -91,11 +91,6 @@ def _depthwise_shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
 
 def _depthwise_parameters(attributes: Attributes, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
     return _weight_and_bias(attributes, only_image(inputs)[2], *read_window(attributes).kernel, 1)
-
-
-def _depthwise_cost(attributes: Attributes, inputs: Sequence[Shape], output: Shape) -> Cost:
-    taps = volume(read_window(attributes).kernel)
-    return Cost(2 * volume(output) * taps, 4 * (volume(inputs[0]) + volume(output)))
 
 
 def _depthwise_forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
@@ -114,7 +109,7 @@ def _depthwise_backward(
 
 DEPTHWISE_CONV2D: Final = Op(
     name="depthwise_conv2d", defaults={**_WINDOW, "kernel": (3, 3), **_WEIGHTS}, shape=_depthwise_shape,
-    parameters=_depthwise_parameters, cost=_depthwise_cost, forward=_depthwise_forward, backward=_depthwise_backward,
+    parameters=_depthwise_parameters, cost=_window_cost, forward=_depthwise_forward, backward=_depthwise_backward,
 )
 
 
@@ -129,15 +124,10 @@ def _dense_parameters(attributes: Attributes, inputs: Sequence[Shape]) -> tuple[
     return _weight_and_bias(attributes, read_int(attributes, "units", low=1), only_input(inputs)[0])
 
 
-def _dense_backward(
-    attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
-) -> Gradients:
-    return _gradients(gradient @ parameters["weight"], gradient.T @ inputs[0], gradient, parameters)
-
-
 DENSE: Final = Op(
     name="dense", defaults={"units": 0, **_WEIGHTS}, shape=_dense_shape, parameters=_dense_parameters,
     cost=lambda attributes, inputs, output: Cost(2 * inputs[0][0] * output[0], 4 * (inputs[0][0] + output[0])),
     forward=lambda attributes, inputs, parameters, mode: _add_bias(inputs[0] @ parameters["weight"].T, parameters),
-    backward=_dense_backward,
+    backward=lambda attributes, inputs, parameters, result, dy, mode: _gradients(
+        dy @ parameters["weight"], dy.T @ inputs[0], dy, parameters),
 )

@@ -147,8 +147,8 @@ def describe_data(setup: Setup, model: ModelFile) -> ModelFile:
     drawn = f" and {len(photos.pictures)} generated pictures without a leaf" if len(photos.pictures) else ""
     sources = [
         f"{learned} training photos of {len(setup.classes) - len(photos.added)} classes{drawn}, {chosen} validation "
-        f"photos (to choose the epoch and to calibrate), {tested} test photos. Split by "
-        f"{len(np.unique(photos.groups))} groups of related photos.",
+        f"photos (to choose the epoch and to calibrate), {tested} test photos. "
+        f"Groups of related photos, by which they were split: {len(np.unique(photos.groups))}.",
         "The photos belong to the user; their licences are unknown.",
     ]
     if photos.leak.leaked:

@@ -96,9 +96,6 @@ def _check_same(setup: Setup, path: Path, checkpoint: Checkpoint) -> None:
     if origin != (checkpoint.origin or checkpoint.config.get("start", "")):
         raise ModelFileError(f"The run {path} started from another model. Give the file that it started from with "
                              "--from, or start a new run.")  # fmt: skip
-    wanted = {name: parameter.shape for name, parameter in setup.graph.parameters().items()}
-    if {name: array.shape for name, array in checkpoint.weights.items()} != wanted:
-        raise ModelFileError(f"The checkpoint in {path} does not match the network in its config.json.")
 
 
 def _write_split(setup: Setup, path: Path) -> None:

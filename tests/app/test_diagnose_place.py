@@ -141,7 +141,7 @@ def test_lesions_are_outlined_only_where_a_disease_is_named(panel, model):
     row = read_result(model.rows.rows[0], spotted)
     panel.detail.show_result(replace(row, diseased=0.2))
     assert panel.detail.notes.text().startswith("Diseased share of the leaf area: <\u00a01\u00a0%.")
-    assert columns(lambda _: None)[3].text(panel.detail.shown) == "<\u00a01\u00a0%"
+    assert columns(lambda _: None, {})[3].text(panel.detail.shown) == "<\u00a01\u00a0%"
     assert SICK in colours_of(panel.detail.photo._layer)
     panel.detail.show_result(replace(row, verdict=CLASSES[1]))
     assert SICK not in colours_of(panel.detail.photo._layer)
@@ -309,11 +309,11 @@ def test_an_uncertain_photo_is_listed_with_its_class_and_an_unfamiliar_one_witho
     row = replace(model.rows.rows[0], sure=False, verdict=NOT_SURE, top=(("potato/early_blight", 0.4),))
     for reason, shown in (("", ["Not sure: Early blight of potato?", "40.0\u00a0%"]),
                           (UNFAMILIAR, ["Not sure: unfamiliar photo", ""])):  # fmt: skip
-        assert [column.text(replace(row, reason=reason)) for column in columns(lambda _: None)[1:3]] == shown
+        assert [column.text(replace(row, reason=reason)) for column in columns(lambda _: None, {})[1:3]] == shown
 
 
 def test_why_a_photo_is_unreadable_takes_no_room_from_the_names_of_photos_and_is_translated(language):
-    column, row = columns(lambda _: None)[1], PhotoResult(0, "a.jpg", True, error="The file is empty.")
+    column, row = columns(lambda _: None, {})[1], PhotoResult(0, "a.jpg", True, error="The file is empty.")
     shown = {"en": ("Unreadable", "The file is empty."), "vi": ("Không đọc được", "Tệp rỗng.")}[language]
     assert (column.text(row), column.tip(row)) == shown
 

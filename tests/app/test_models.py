@@ -15,7 +15,7 @@ from app.panels.diagnose.adaptation import AdaptationDialog
 from app.panels.diagnose.models import ModelsDialog
 from app.panels.diagnose.start_page import crop_name
 from app.paths import Settings
-from app.translation import sentence
+from app.translation import sentence, tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.model_list import IMPORTED, OWN, SHIPPED, keep_import, list_models, shipped_model
 from app.viewmodels.result import PhotoResult
@@ -62,6 +62,7 @@ def adapting(dialog, qtbot, monkeypatch):
         dialog._refresh(model)
         dialog._adapt.click()
         made = dialog.findChildren(AdaptationDialog)[-1]
+        assert made.list.item(0).text() == tr("Loading the model…")
         qtbot.waitUntil(lambda: not made.model.has_process)
         return made
 

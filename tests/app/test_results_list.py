@@ -14,7 +14,7 @@ from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QFileDialog
 
-from app.panels.diagnose.plants import COLUMN
+from app.panels.diagnose.coverage import COLUMN
 from app.photo_commands import PhotoCommands
 from app.processes.writing import render, write_csv
 from app.viewmodels import process_model
@@ -89,6 +89,23 @@ def test_a_photo_keeps_its_results_with_and_without_the_crop_also_when_it_is_rem
     model._read_answers([answer(0.7) | {"id": 1, "key": "of the file that replaced it"}])
     panel.coverage.crop.click()
     assert not model.rows.rows[1].done, "the other result is of the earlier file"
+
+
+def test_a_photo_removed_and_added_again_is_diagnosed_once_and_two_of_one_name_have_their_endings(panel, model):  # noqa: F811
+    model._thread, photo, name = Mock(), "/photos/leaf.jpg", model.rows.columns[0].text
+    model.add([photo])
+    assert name(model.rows.rows[3]) == "leaf"
+    panel._remove([model.rows.rows[3]])
+    model.add([photo, "/photos/leaf.png"])
+    assert [name(row) for row in model.rows.rows[2:]] == ["2", "leaf.jpg", "leaf.png"]
+    sent = [json.loads(call.args[0])["id"] for call in model._thread.send.call_args_list]
+    assert (sent, sorted(model._flying)) == ([3, 4], [3, 4])
+    model._read_answers([answer(0.9) | {"id": 3}])
+    assert (model.rows.rows[3].done, model._flying) == (True, {4})
+    panel._remove(model.rows.rows[4:])
+    model._read_answers([answer(0.9) | {"id": 4}])
+    model.add(["/photos/leaf.png"])
+    assert model._thread.send.call_count == 3, "its answer came while it was removed"
 
 
 def test_a_folder_that_is_being_listed_when_a_model_is_chosen_is_diagnosed(model, tmp_path, qtbot, monkeypatch):  # noqa: F811
@@ -279,6 +296,13 @@ def test_listed_photos_are_offered_to_another_model_and_to_a_process_that_has_en
         model._end_process()
         act()
         assert (model.has_process, model.progress) == (True, (many, many))
+
+
+def test_a_plants_diagnosis_is_not_cut_in_a_narrow_window(panel, model, qtbot):  # noqa: F811
+    panel.window().resize(900, 700)
+    panel.window().show()
+    panel.plants.setCurrentIndex(1)
+    qtbot.waitUntil(lambda: panel.table.columnWidth(COLUMN) >= panel.table.sizeHintForColumn(COLUMN) > 150, timeout=999)
 
 
 def test_photos_of_a_plant_have_one_diagnosis_by_folder_by_time_or_by_hand(panel, model, qtbot, tmp_path):  # noqa: F811

@@ -105,7 +105,7 @@ def test_every_plot_shows_the_whole_run_while_it_grows(qtbot, qapp):
             assert len(plot.curves[0].x) == 10 * number
             low, high = plot.plot.getViewBox().viewRange()[0]
             assert low <= 0 < number <= high < number + 0.2
-    box = pane.plots["loss"].box("validation")
+    box = pane.plots["loss"].boxes["validation"]
     box.click()
     assert not pane.plots["loss"].is_shown("validation")
     assert all(plot.width() > 200 for plot in pane.plots.values())
@@ -123,7 +123,7 @@ def test_axes_seldom_change_and_always_hold_the_curves(qtbot, qapp):
         assert low <= 2 / end < 3 <= high
         ranges.append((left, right, low, high))
     assert len(set(ranges)) < 40
-    plot.box("validation").click()
+    plot.boxes["validation"].click()
     assert plot.plot.getViewBox().viewRange()[1][1] < 3
 
 

@@ -11,10 +11,9 @@ from app.main_window import PAGES, first_size
 from app.theme import Theme
 from app.viewmodels.result import PhotoResult, read_result
 from app.viewmodels.runs import RunSummary
-from app.widgets.chart import TICK_HEIGHT, place_names, power_ticks
 from app.widgets.layouts import PageArea
 from app.widgets.parts import Dialog
-from app.widgets.roofline import NAME_HEIGHT, Point, Roof, Roofline
+from app.widgets.roofline import NAME_HEIGHT, TICK_HEIGHT, Point, Roof, Roofline, place_names, power_ticks
 from core.device import KernelTime
 from core.diagnosis.verdict import UNFAMILIAR
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
@@ -43,7 +42,8 @@ def test_the_answer_and_its_correction_are_in_sight(language, start, qapp, qtbot
     program = start()
     program.window.resize(1024, 640)
     program.diagnosis.ready, program.diagnosis.verdicts.thresholds = {"classes": CLASSES}, THRESHOLDS
-    photo = next(write_folder(tmp_path / "photos", {"a": 1}).rglob("*.png")).rename(tmp_path / f"{'long ' * 20}.png")
+    photo = next(write_folder(tmp_path / "photos", {"a": 1}).rglob("*.png"))
+    photo = photo.rename(photo.with_name(f"{'long ' * 20}.png"))
     program.diagnosis.rows.append([read_result(PhotoResult(0, str(photo)), {**answer(0.9), "diseased": 45.0})])
     panel = program.window.go("diagnose")
     panel.coverage._on_model()
@@ -72,6 +72,8 @@ def test_the_answer_and_its_correction_are_in_sight(language, start, qapp, qtbot
     assert panel.width() <= panel.parentWidget().parentWidget().width(), "the page scrolls sideways"
     assert panel.table.columnWidth(0) >= 100
     assert panel.table.columnWidth(1) >= panel.table.sizeHintForColumn(1), "the diagnosis is cut"
+    panel.plants.setCurrentIndex(1)
+    qtbot.waitUntil(lambda: panel.table.columnWidth(6) >= panel.table.sizeHintForColumn(6) > 200)
 
 
 def test_names_are_read_in_the_narrowest_table(start, qtbot):
@@ -203,6 +205,7 @@ def test_the_window_fits_small_screens_and_what_has_no_room_scrolls(size, langua
     program.diagnosis.rows.append([read_result(PhotoResult(0, "/photos/a.jpg"), {**answer(0.9), "diseased": 45.0})])
     window.page("diagnose").coverage._on_model()
     window.page("kernels").shape.addItem("a shape with many numbers " * 2)
+    window.page("kernels").chart.show_points((), (), "Words of a caption of several lines. " * 4)
     for figure, text in zip(window.page("train").figures.values(), RUNNING, strict=True):
         figure.show_value(text)
     window.page("train").tabs.setCurrentIndex(1)
@@ -220,6 +223,7 @@ def test_the_window_fits_small_screens_and_what_has_no_room_scrolls(size, langua
         cut = [text.text() for text in panel.findChildren(QLabel) if text.isVisible() and text.wordWrap()
                and text.height() < text.heightForWidth(text.width())]  # fmt: skip
         assert not cut, place
+        assert not overlaps(panel), place
         for tabs in panel.findChildren(QTabWidget):
             parts = [tabs.widget(at).minimumSizeHint() for at in range(tabs.count())]
             parts += [tabs.tabBar().sizeHint()] if size == 1.0 else []  # with a large font the names scroll

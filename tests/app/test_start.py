@@ -61,7 +61,7 @@ def test_the_process_that_diagnoses_starts_before_qt_is_imported_but_not_for_ano
     code = (
         "import sys; from app.processes import entry; start = entry.open_child; "
         "entry.open_child = lambda command: print(*{'PySide6', 'numpy'} & set(sys.modules)) or start(command); "
-        "child = entry.start_early(); print(child.process.poll()); child.close()"
+        "entry.start_ahead(); print(entry.started_ahead[0].process.poll()); entry.end_ahead()"
     )
     done = python(code, env={**os.environ, "LEAFCLINIC_HOME": str(tmp_path)})
     assert done.stdout == "\nNone\n", done.stdout + done.stderr
@@ -69,7 +69,7 @@ def test_the_process_that_diagnoses_starts_before_qt_is_imported_but_not_for_ano
     Settings(paths.settings_store()).set("page", "train")
     child = open_child([sys.executable, "-c", "input()"])
     monkeypatch.setattr(entry, "open_child", lambda command: child)
-    assert entry.start_early() is None
+    entry.start_ahead()
     assert child.process.returncode is not None
 
 
@@ -78,13 +78,15 @@ def test_the_first_model_takes_the_process_that_runs_already(qtbot, monkeypatch)
     reply = "import sys; print('{\"known\": [', sys.stdin.readline().strip(), ']}', sep='', flush=True); input()"
     child = open_child([sys.executable, "-c", reply])
     assert os.getpriority(os.PRIO_PROCESS, child.process.pid) == 7
-    model = DiagnosisModel(early=child)
+    entry.started_ahead.append(child)
+    model = DiagnosisModel()
     model.load("leaves.safetensors")
     qtbot.waitUntil(lambda: bool(model.known))
     assert model.known == [{"model": "leaves.safetensors"}]
     model.close()
     unneeded = open_child([sys.executable, "-c", "input()"])
-    DiagnosisModel(early=unneeded).close()
+    entry.started_ahead.append(unneeded)
+    entry.end_ahead()
     assert None not in (child.process.returncode, unneeded.process.returncode)
     assert unneeded.errors.closed
 

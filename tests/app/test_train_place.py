@@ -44,9 +44,9 @@ def test_training_starts_from_the_pretrained_model_by_default(start):
     setup.start.button(0).click()
     config = from_dict(setup.form.values())
     assert (bool(config.start), config.precision) == (True, "float32"), "nothing of the recipe before may stay"
-    setup.show_demo(True)
+    setup.show_data("", demo=True)
     assert (setup.form.values()["preset"], setup.form.values()["start"]) == ("demo", "")
-    setup.show_demo(False)
+    setup.show_data("")
     assert setup.form.values()["preset"] == "transfer"
 
 

@@ -72,8 +72,8 @@ def test_the_command_writes_a_model_for_the_place(place, known, capsys):
     assert call(place) == 0
     said = capsys.readouterr().out
     assert " 1 photo is excluded: 1 x The file is empty" in said
-    assert "20 photos of 2 classes in 19 groups. Before: " in said
-    assert "The intervals take groups into account: 20 held-out photos in 19 groups count as " in said
+    assert "20 photos of 2 classes (groups: 19). Before: " in said
+    assert "The intervals take groups into account: 20 held-out photos (groups: 19) count as " in said
     assert f"Model: {place / 'own.safetensors'}" in said
     own, test = read_model(place / "own.safetensors"), take_photos(30, 3, light=60)
     right = []

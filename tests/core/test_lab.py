@@ -47,7 +47,7 @@ def test_ways_to_convolve_are_timed_and_agree_with_a_file_and_without_pytorch(fe
     more = ("--json", str(out), "--png", str(picture))
     assert run_conv(few_digits, "--algorithms", "im2col", "vectorised", "PyTorch", *more) == 0
     printed = capsys.readouterr()
-    assert "unfolded, matrix product" in printed.out
+    assert "\n  im2col " in printed.out
     assert "pip install '.[compare]'" in printed.out
     assert "training" not in printed.err
     results = json.loads(out.read_text())
@@ -63,7 +63,7 @@ def test_progress_is_told_to_a_person_at_a_terminal(few_digits, capsys, monkeypa
     assert run_conv(few_digits, "--algorithms", "im2col", "plan") == 0
     printed = capsys.readouterr()
     assert "digits\r" not in printed.out
-    for said in ("unfolded, matrix product: training 16/16 digits", "LeafClinic plan: training 8/16 digits"):
+    for said in ("im2col: training 16/16 digits", "plan: training 8/16 digits"):
         assert (said in printed.err) == told
     assert printed.err.endswith("\r") == told, "the line is free again for the table"
 
@@ -312,6 +312,7 @@ def test_explain_names_every_candidate_with_its_cost_or_reason_and_the_choice(ca
     explained = ["explain", "--model", "mlp", "--batch", "2", "--capability", "8.6"]
     assert (lab.main([*explained, "--algorithm", "none"]), lab.main(explained)) == (EXIT_WRONG_INPUT, 0)
     said = capsys.readouterr().out
+    assert said.startswith("mlp, inference, batch 2, mixed\n")
     assert len(re.findall(r"^  -> \S+ +[\d.]+ us", said, re.M)) == 2, "one for each dense layer"
     assert re.search(r"^     \S+ +\D", said, re.M), "a candidate that was refused, with its reason"
     assert re.search(r"^[\d.]+ us in all$", said, re.M)

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import sys
 
 import cv2
 import pytest
@@ -44,7 +46,7 @@ def test_the_table_is_corrected_and_becomes_a_manifest_to_train_on(folder, capsy
     before = listing(folder)
     assert call(folder, "--csv") == 0
     out, told = capsys.readouterr()
-    assert told.startswith("48 photos of 4 classes in 48 groups. ")
+    assert told.startswith("48 photos of 4 classes (groups: 48). ")
     assert "1 photo is excluded: 1 x The file is empty" in told
     first = next(csv.DictReader(out.splitlines()))
     assert list(first.values())[:3] == [f"bean/ok;'-y/{WRONG}.png", "bean/ok;'-y", CLASSES[0]]
@@ -55,6 +57,19 @@ def test_the_table_is_corrected_and_becomes_a_manifest_to_train_on(folder, capsy
     corrected = open_photos(str(folder / "own.csv")).counts()
     assert corrected == dict.fromkeys((CLASSES[1], "bean/ok;-y", CLASSES[3]), 12) | {CLASSES[0]: 13}
     assert listing(folder) == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs names that are not UTF-8")
+def test_corrections_apply_to_photos_of_any_name(tmp_path):
+    photos, table, own = (tmp_path / name for name in ("photos", "table.csv", "own.csv"))
+    paths = [f"{folder}/{os.fsdecode(name)}" for folder in (" a", "b\\c") for name in (b"\xff.png", b"\xe9.png")]
+    for path in paths:
+        (photos / path).parent.mkdir(parents=True, exist_ok=True)
+        (photos / path).touch()
+    rows = "".join(f"{path},d\n" for path in paths[1:])
+    table.write_text("path,label\n" + rows, "utf-8", "backslashreplace")  # as stdout does
+    assert main([str(photos), "--corrections", str(table), "--out", str(own)]) == 0
+    assert open_photos(str(own)).counts() == {"a": 1, "d": 3}
 
 
 @pytest.mark.parametrize("label", [CLASSES[2], "apple/scab+rust"])

@@ -71,6 +71,7 @@ def test_several_runs_of_one_split_are_evaluated_with_mean_and_deviation(trained
     assert (found["accuracy_deviation"], found["macro_f1_deviation"]) == (0, 0)
     done = call(*asked, cache=cache)
     assert "mean and standard deviation over 2 models: 100.0 ± 0.0 %, macro F1 1.000 ± 0.000." in done.stdout
+    assert done.stdout.count("Expected calibration error: ") == 2, "warnings and accuracy by place of each model too"
     assert done.stderr.count("This is reading ") == 2  # each run has a log of its own
     rows = (runs[1] / "split.csv").read_text("utf-8").splitlines()
     (runs[1] / "split.csv").write_text("\n".join(rows[:-1]) + "\n", "utf-8")
@@ -106,7 +107,7 @@ def test_evaluate_says_that_photos_of_a_group_count_as_fewer(trained, photos, ca
     assert 1 < effect <= 3
     assert found["accuracy_interval"] == list(wilson_interval(right, 36, effect)) != list(wilson_interval(right, 36))
     assert found["by_place"][1]["accuracy_interval"] == found["accuracy_interval"]
-    said = f"The intervals take groups into account: 36 photos in 12 groups count as {36 / effect:.0f}."
+    said = f"The intervals take groups into account: 36 photos (groups: 12) count as {36 / effect:.0f}."
     assert call(*asked, cache=cache).stdout.count(said) == 2, "for these and the field photos"
 
 

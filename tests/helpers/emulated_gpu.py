@@ -97,6 +97,7 @@ def instructions(memory):
     return {
         "load1": lambda at: memory.load(at, 1)[0], "load_byte": lambda at: np.uint32(memory.bytes[int(at)]),
         "load2": lambda at: memory.load(at, 2),
+        "load2_ordered": lambda at: memory.load(at, 2),
         "load4": lambda at, *index: _load_from(at, *index) if index else memory.load(at, 4),
         "load4_ordered": lambda at: memory.load(at, 4),
         "load4_constant_where": lambda at, real: memory.load(at, 4) if real else (np.uint32(0),) * 4,
@@ -215,7 +216,7 @@ class Machine:
     def run(self, launch):
         kernel = self._adapt(launch.recipe.function())
         given = iter(launch.values)
-        values = [self._argument(kind, [next(given) for _ in words(kind)]) for kind in launch.recipe.kinds]
+        values = [self._argument(kind, [next(given) for _ in words(kind)]) for kind in launch.recipe.types]
         assert next(given, None) is None, "more values than arguments"
         self.block, self.grid, self.dynamic = launch.block, launch.grid, launch.shared
         for z, y, x in np.ndindex(*launch.grid[::-1]):

@@ -42,7 +42,7 @@ def is_teaching(candidate):
 
 def entries(op):
     """(candidate, direction) of every candidate of an op that runs by itself."""
-    return [(row, d) for row in CANDIDATES.all if row.pattern == (op,) for d in directions_of(row)]
+    return [(one, d) for one in CANDIDATES.all if one.pattern == (op,) for d in directions_of(one)]
 
 
 def problems(op, limit):
@@ -118,7 +118,7 @@ def check_updates(optimizer):
     """(entry, relative error) of the optimizer's update on a GPU."""
     problem = KernelCase(optimizer.name, {}, ((97,),), (97,), 1)
     given, wanted = solve_update(problem, optimizer)
-    for row in (r for r in UPDATES if r.op == optimizer.name):
+    for one in (r for r in UPDATES if r.op == optimizer.name):
         arrays = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in given.items()}
-        row.run(problem, arrays)
-        yield row, max(relative_error(arrays[k], v) for k, v in wanted.items())
+        one.run(problem, arrays)
+        yield one, max(relative_error(arrays[k], v) for k, v in wanted.items())

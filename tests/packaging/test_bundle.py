@@ -29,7 +29,7 @@ def test_the_window_starts_and_stays(tmp_path):
 
 
 def test_training_works_in_it(tmp_path):
-    photos = write_demo(tmp_path / "photos", 12, 48, 0)
+    photos = write_demo(tmp_path / "photos", 12, 48)
     out = tmp_path / "run"
     config = {"data": str(photos), "epochs": 1, "image_size": 32, "model": "squeezenet1_1", "device": "cpu"}
     order = json.dumps({"config": {**config, "out": str(out)}}) + "\n"

@@ -126,8 +126,9 @@ class SplitPane(QWidget):
         leaked, random = (percent(split[name] / max(split["held_out"], 1)) for name in ("leaked", "random_leaked"))
         self.text.setText(tr(
             "Data leakage: {leaked} of the validation and test photos in this split, {random} in a random one. "
-            "{photos} photos are in {groups} groups. Accuracy measured on leaked photos is too high.",
-            leaked=leaked, random=random, photos=f"{split['photos']:,}", groups=f"{split['groups']:,}",
+            "{photos} photos are in {groups}. Accuracy measured on leaked photos is too high.",
+            leaked=leaked, random=random, photos=f"{split['photos']:,}",
+            groups=count(split["groups"], "{n} group", "{n} groups"),
         ))  # fmt: skip
         counts = split["counts"]
         self.model.show_rows(list(zip(split["classes"], counts["train"], counts["val"], counts["test"], strict=True)))

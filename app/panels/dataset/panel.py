@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
-from PySide6.QtCore import Qt, QTimer
-from PySide6.QtWidgets import QLabel, QTabWidget, QWidget
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QLabel, QWidget
 
 from app.actions import Actions
 from app.cards import disease_name
@@ -26,9 +26,9 @@ from app.viewmodels.photos import PATH, PhotoModel
 from app.viewmodels.review import ReviewModel
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.fields import ComboBox, SearchField
-from app.widgets.layouts import GAP, PAGE, column, holding, row, stack
+from app.widgets.layouts import GAP, PAGE, centred, column, holding, row, stack
 from app.widgets.notice import Notice, show_written
-from app.widgets.parts import EmptyPlace, action_button, button, header, label, named, progress_bar, side_width
+from app.widgets.parts import EmptyPlace, action_button, button, header, label, named, progress_bar, side_width, tabs
 from app.widgets.photo_grid import PhotoGrid, ask_class
 from app.widgets.photo_view import PhotoDialog
 from core.ops.contract import Array
@@ -36,6 +36,8 @@ from core.percent import stated
 
 SEARCH_MS: Final = 150
 """Pause in typing after which the search starts."""
+RECENT: Final = 4
+"""Datasets opened before that are offered."""
 
 
 @final
@@ -48,7 +50,7 @@ class DatasetPanel(QWidget):
         split_settings: Callable[[], dict[str, Any]],
     ) -> None:  # fmt: skip
         super().__init__()
-        self._document, self._actions, self._theme = document, actions, theme
+        self._document, self._actions = document, actions
         self._examination, self._review, self.review = examination, review, pane
         self._place = 0
         self._listed: Array | None = None
@@ -74,14 +76,11 @@ class DatasetPanel(QWidget):
         self._on_changed()
 
     def _lay_out(self, actions: Actions, theme: Theme, settings: Settings) -> None:
-        self.side = named(QTabWidget(), tr("About these photos"))
-        self.side.setDocumentMode(True)
+        self.side = tabs(
+            tr("About these photos"), (self.classes, tr("Classes")), (self.health, tr("Quality")),
+            (self.review, tr("Review")), (self.split, tr("Split")), (self.augmentation, tr("Preview")),
+        )  # fmt: skip
         self.side.tabBar().setProperty("role", "narrow")  # five names in a third of the page
-        for pane, name in (
-            (self.classes, tr("Classes")), (self.health, tr("Quality")), (self.review, tr("Review")),
-            (self.split, tr("Split")), (self.augmentation, tr("Preview")),
-        ):  # fmt: skip
-            self.side.addTab(pane, name)
         self._move = button(tr("Move to class…"), self._on_move, tip=tr("Give the selected photos another class"))
         undo, redo = action_button(actions.undo, theme, "undo"), action_button(actions.redo, theme, "redo")
         right = column(
@@ -103,22 +102,14 @@ class DatasetPanel(QWidget):
 
     def _waiting(self) -> QWidget:
         self.busy, self.bar = label("", "heading"), progress_bar(tr("Progress of the scan"), 320)
-        self.cancel = button(tr("Cancel"), self._on_cancel)
-        layout = column(self.busy, self.bar, self.cancel, margins=None)
-        layout.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        for widget in (self.busy, self.bar, self.cancel):
-            layout.setAlignment(widget, Qt.AlignmentFlag.AlignHCenter)
-        return holding(layout)
+        self.cancel = button(tr("Cancel"), self._document.give_up)
+        return holding(centred(self.busy, self.bar, self.cancel))
 
     def _recent(self, settings: Settings) -> None:
-        holder = self.empty.column
-        known = settings.paths("recent")
-        if known:
-            holder.addSpacing(16)
-            holder.addWidget(label(tr("Recent"), "caption"), 0, Qt.AlignmentFlag.AlignHCenter)
-        for path in known[:4]:
-            made = button(Path(path).name, partial(self._document.open, path), "flat", path)
-            holder.addWidget(made, 0, Qt.AlignmentFlag.AlignHCenter)
+        if known := settings.paths("recent")[:RECENT]:
+            recent = (button(Path(path).name, partial(self._document.open, path), "flat", path) for path in known)
+            self.empty.column.addSpacing(16)
+            self.empty.column.addLayout(centred(label(tr("Recent"), "caption"), *recent))
 
     def _connect(self) -> None:
         document = self._document
@@ -126,8 +117,8 @@ class DatasetPanel(QWidget):
         document.opened.connect(self._on_opened)
         document.progress.connect(self._on_progress)
         document.drawing.connect(self._on_drawing)
-        document.failed.connect(self._on_changed)
-        document.changed.connect(self._on_changed)
+        for news in (document.failed, document.given_up, document.changed):
+            news.connect(self._on_changed)
         document.search.found.connect(self.refresh)
         self.classes.chosen.connect(lambda _: self._on_filter())
         self.classes.renamed.connect(document.rename)
@@ -275,10 +266,6 @@ class DatasetPanel(QWidget):
         self.bar.setRange(0, total)
         self.bar.setValue(done)
         self.busy.setText(text)
-
-    def _on_cancel(self) -> None:
-        self._document.give_up()
-        self._on_changed()
 
     def _on_selection(self, _event: object = None) -> None:
         some = self.isVisible() and self.grid.selectionModel().hasSelection()  # Del is a key of other pages, too

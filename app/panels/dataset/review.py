@@ -151,7 +151,7 @@ class NextPhotosDialog(Dialog):
 
     def __init__(self, parent: QWidget, pictures: Thumbnails, paths: Sequence[str]) -> None:
         super().__init__(parent, tr("What to label next"), 760, 560)
-        self._pictures, self._paths = pictures, list(paths)
+        self._paths = list(paths)
         self.photo = PhotoView(tr("Photo to label"))
         self.list = named(QListWidget(), tr("Photos to label next"))
         self.list.addItems([Path(path).name for path in paths])

@@ -46,6 +46,7 @@ class AdaptationDialog(Dialog):
         self.use = button(tr("Diagnose with this model"), self._on_use, "primary")
         self._lay_out()
         self._connect()
+        self.list.addItem(tr("Loading the model…"))
         self.model.check()
         self._refresh()
 
@@ -67,6 +68,7 @@ class AdaptationDialog(Dialog):
         self.model.measured.connect(self._on_measured)
         follow_stages(self.model, self.bar, self.state)
         self.model.failed.connect(self.notice.alarm)
+        self.model.failed.connect(lambda *_: self._show_classes({}))
         self.model.ended.connect(self._on_ended)
         self.name.textChanged.connect(lambda _: self._refresh())
 

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Final, final
 
 from PySide6.QtCore import Qt, QTimer
-from PySide6.QtWidgets import QHeaderView, QPushButton, QWidget
+from PySide6.QtWidgets import QPushButton, QWidget
 
 from app.actions import Actions
 from app.mask import Mask
 from app.panels.diagnose.brush import BrushDialog
-from app.panels.diagnose.coverage import CoverageBar, crop_choice
+from app.panels.diagnose.coverage import COLUMN, CoverageBar, crop_choice, plant_choice
 from app.panels.diagnose.detail import DetailPane
-from app.panels.diagnose.plants import COLUMN, plant_choice
 from app.panels.diagnose.start_page import StartPage
 from app.paths import Settings
 from app.theme import Theme
@@ -83,11 +82,11 @@ class DiagnosePanel(QWidget):
 
     def _lay_out(self, theme: Theme) -> None:
         actions = self._actions
-        exports = (actions.export_csv, actions.export_html, actions.export_pdf)
+        self._exports = (actions.export_csv, actions.export_html, actions.export_pdf)
         clear = tr("Remove all results from the list; the photo files are kept")
         tools = row(
             (self.search, 9), (self.plants, 9), (column(self.state, self.bar, spacing=4), 1), self.cancel, self.rest,
-            Flow(*(action_button(action, theme, "export") for action in exports),
+            Flow(*(action_button(action, theme, "export") for action in self._exports),
                  button(tr("Clear"), lambda: self._remove(self._model.rows.present), "flat", clear)),
         )  # the fields grow first, up to their maximum widths  # fmt: skip
         below = column(self.coverage, tools, (self.table, 1), spacing=8)
@@ -150,7 +149,7 @@ class DiagnosePanel(QWidget):
     def _on_rows(self) -> None:
         some = len(self._model.rows.rows) > len(self._model.rows.removed)
         self.stack.setCurrentIndex(int(some))
-        for action in (self._actions.export_csv, self._actions.export_html, self._actions.export_pdf):
+        for action in self._exports:
             action.setEnabled(some)
         if some and not self.table.currentIndex().isValid():
             self.table.selectRow(0)
@@ -231,11 +230,9 @@ class DiagnosePanel(QWidget):
         text = self._scope()
         if not self._model.working:
             self.state.setText(text if self.search.text().strip() else self._all)
-        for action, form in (
-            (self._actions.export_csv, tr("{results} as a table")),
-            (self._actions.export_html, tr("{results} with pictures, as one HTML page")),
-            (self._actions.export_pdf, tr("{results} with pictures, to print or to send")),
-        ):  # fmt: skip
+        forms = (tr("{results} as a table"), tr("{results} with pictures, as one HTML page"),
+                 tr("{results} with pictures, to print or to send"))  # fmt: skip
+        for action, form in zip(self._exports, forms, strict=True):
             action.setToolTip(form.format(results=text))
 
     def _scope(self) -> str:
@@ -251,10 +248,7 @@ class DiagnosePanel(QWidget):
         self._show(selected(self.table))
 
     def _on_plants(self) -> None:
-        found, head, modes = bool(self._model.plants.found), self.table.horizontalHeader(), QHeaderView.ResizeMode
-        self.table.setColumnHidden(COLUMN, not found)
-        for at, wide in ((0, not found), (COLUMN, found)):  # a plant's text is the longest
-            head.setSectionResizeMode(at, modes.Stretch if wide else modes.ResizeToContents)
+        self.table.setColumnHidden(COLUMN, not self._model.plants.found)
         if self.detail.shown is not None:
             self._show_plant(self.detail.shown)
 

@@ -57,8 +57,6 @@ class StartPage(QWidget):
 
     def _known_card(self) -> QFrame:
         self.known = label("", wrap=True)
-        self.known.setTextFormat(Qt.TextFormat.RichText)
-        self.known.setAlignment(Qt.AlignmentFlag.AlignTop)
         return _scrolled_card(tr("What this model knows"), self.known)
 
     def _advice_card(self) -> QFrame:
@@ -70,8 +68,6 @@ class StartPage(QWidget):
         )
         text = "".join(f"<li>{html.escape(rule)}</li>" for rule in rules)
         tips = label(f"<ul style='margin:0 0 0 -22px'>{text}</ul>", wrap=True)
-        tips.setTextFormat(Qt.TextFormat.RichText)
-        tips.setAlignment(Qt.AlignmentFlag.AlignTop)
         return _scrolled_card(tr("How to take a good photo"), tips)
 
     def _draw(self) -> None:
@@ -107,4 +103,6 @@ def crop_name(crop: str) -> str:
 
 
 def _scrolled_card(title: str, text: QLabel) -> QFrame:
+    text.setTextFormat(Qt.TextFormat.RichText)
+    text.setAlignment(Qt.AlignmentFlag.AlignTop)
     return card(label(title, "heading"), (scrolling(text, title), 1))

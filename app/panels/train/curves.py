@@ -51,14 +51,9 @@ class CurvesPane(QWidget):
 
     def show_stage(self, stage: str) -> None:
         """Show what the run does before its first step, or how to start one."""
-        if stage:
-            self._empty.show_text(tr("The training is being prepared"), stage)
-            return
-        self._empty.show_text(
-            tr("No training yet"),
-            tr("Choose the settings on the left and press “Start training”. Loss and accuracy are plotted here during "
-               "training."),
-        )  # fmt: skip
+        start = tr("Choose the settings on the left and press “Start training”. Loss and accuracy are plotted here "
+                   "during training.")  # fmt: skip
+        self._empty.show_text(tr("The training is being prepared") if stage else tr("No training yet"), stage or start)
 
     def show_next(self, view: RunView) -> None:
         """Update one plot, another at each call: three at once would block the window."""

@@ -85,7 +85,9 @@ def columns() -> list[Column]:
         Column(tr("Share"), lambda k: percent(k.share), lambda k: k.share, right=True,
                tip=lambda k: tr("All kernels of this layer: {share}", share=percent(k.layer_share))),
         Column("GFLOP/s", lambda k: f"{k.gflops:,.1f}" if k.time.flops else "", lambda k: k.gflops, right=True),
-        Column(tr("Of peak"), peak_text, lambda k: k.of_peak, right=True, tip=_peak_tip),
+        Column(tr("Of peak"), peak_text, lambda k: k.of_peak, right=True,
+               tip=lambda k: tr("Faster than the memory bandwidth allows: the data were in the processor's cache.")
+               if k.from_cache else None),
     ]
 
 
@@ -94,11 +96,6 @@ def peak_text(kernel: TimedKernel) -> str:
     if kernel.time.floor_ms <= 0:
         return ""
     return tr("from cache") if kernel.from_cache else percent(kernel.of_peak, 0)
-
-
-def _peak_tip(kernel: TimedKernel) -> str | None:
-    text = tr("Faster than the memory bandwidth allows: the data were in the processor's cache.")
-    return text if kernel.from_cache else None
 
 
 SMALLEST: Final = 6

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, final
 
 from PySide6.QtCore import QTimer, Signal
-from PySide6.QtWidgets import QTabWidget, QWidget
+from PySide6.QtWidgets import QWidget
 
 from app.actions import Actions
 from app.panels.train.confusion import ConfusionPane
@@ -18,12 +18,12 @@ from app.panels.train.runs import RunsPane
 from app.panels.train.setup import SetupPane
 from app.paths import Settings
 from app.theme import Theme
-from app.translation import duration, epoch_text, number, stage_text, tr
+from app.translation import duration, number, stage_text, tr
 from app.viewmodels.runs import RunSummary, RunView, read_run
 from app.viewmodels.training import State, TrainingModel
 from app.widgets.layouts import GAP, PAGE, Flow, column, row
 from app.widgets.notice import Notice
-from app.widgets.parts import Figure, action_button, header, label, named, progress_bar, side_width
+from app.widgets.parts import Figure, action_button, header, label, progress_bar, side_width, tabs
 from core.percent import percent
 
 REDRAW_MS: Final = 500
@@ -89,14 +89,11 @@ class TrainPanel(QWidget):
         self.runs.result_asked.connect(self._on_result_asked)
 
     def _lay_out(self) -> None:
-        self.tabs = named(QTabWidget(), tr("About the run"))
-        self.tabs.setDocumentMode(True)
-        self.tabs.tabBar().setProperty("role", "narrow")  # five names beside the settings
-        for pane, name in (
-            (self.curves, tr("Curves")), (self.kernels, tr("Kernels")),
+        self.tabs = tabs(
+            tr("About the run"), (self.curves, tr("Curves")), (self.kernels, tr("Kernels")),
             (self.confusion, tr("Confusion")), (self.outcome, tr("Result")), (self.runs, tr("Runs")),
-        ):  # fmt: skip
-            self.tabs.addTab(pane, name)
+        )  # fmt: skip
+        self.tabs.tabBar().setProperty("role", "narrow")  # five names beside the settings
         self.tabs.currentChanged.connect(lambda _: self.redraw())
         figures = Flow(*self.figures.values(), spacing=4, fill=True)
         right = column(figures, self.progress, self.stage, (self.tabs, 1), spacing=GAP)
@@ -152,7 +149,8 @@ class TrainPanel(QWidget):
     def _show_figures(self) -> None:
         view = self._model.view
         started, running = view.started, self._model.busy
-        self.figures["epoch"].show_value(epoch_text(view, running))
+        epoch = (view.epoch.epoch + 1 if view.epoch else 0) + running  # the current one, or how many were done
+        self.figures["epoch"].show_value(f"{min(epoch, started.epochs)} / {started.epochs}" if started else "–")
         self.figures["loss"].show_value(number(view.loss, "{:.3f}"))
         self.figures["best"].show_value(percent(view.best))
         self.figures["speed"].show_value(number(view.photos_per_second, "{:,.1f}"))

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import final
 
-from PySide6.QtCore import QUrl, Signal
-from PySide6.QtGui import QDesktopServices
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QPushButton, QWidget
 
 from app.theme import Theme
@@ -17,7 +16,7 @@ from app.viewmodels.row_order import Column
 from app.viewmodels.rows_model import RowsModel
 from app.viewmodels.runs import RunSummary, delete_run, list_runs, rename_run
 from app.widgets.layouts import TAB, Flow, column, holding, stack
-from app.widgets.parts import EmptyPlace, button, confirm
+from app.widgets.parts import EmptyPlace, button, confirm, open_file
 from app.widgets.table_view import selected_rows, sorted_view
 from core.errors import StorageError
 from core.percent import percent
@@ -25,11 +24,8 @@ from core.percent import percent
 
 @final
 class RunsPane(QWidget):
-    """Signals: `chosen_over(list)` runs to compare; `resume_asked`, `result_asked` a folder;
-
-    `diagnose_asked` a model file; `refused` a sentence. `going` is the folder of the active run, which cannot be
-    deleted.
-    """
+    """Signals: `chosen_over(list)` runs to compare; `resume_asked`, `result_asked` a folder; `diagnose_asked` a model
+    file; `refused` a sentence. `going` is the folder of the active run, which cannot be deleted."""
 
     chosen_over = Signal(list)
     resume_asked = Signal(str)
@@ -52,8 +48,7 @@ class RunsPane(QWidget):
         self._over = button(tr("Compare curves"), self._on_over)
         self._rename = self._button(tr("Rename…"), self._on_rename)
         self._delete = button(tr("Delete…"), self._on_delete)
-        self._show = self._button(
-            tr("Open folder"), lambda run: QDesktopServices.openUrl(QUrl.fromLocalFile(run.folder)), "flat")
+        self._show = self._button(tr("Open folder"), lambda run: open_file(run.folder), "flat")
         tools = Flow(self._resume, self._result, self._diagnose, self._over, self._rename, self._delete, self._show)
         empty = EmptyPlace(theme, "train", tr("No runs yet"), tr(
             "Every training is saved as a run. Runs can be resumed, compared and used for diagnosis here."))

@@ -71,9 +71,13 @@ class SetupPane(QFrame):
             head, self.data, self._starts, (self._scroll, 1), self.others, self.memory, margins=(14, 12, 8, 12),
         ))  # fmt: skip
 
-    def show_data(self, data: str) -> None:
+    def show_data(self, data: str, demo: bool = False) -> None:
+        """Show the open photos; the synthetic leaves of the demo have a preset of their own."""
         self._data = data
         self._show_data()
+        if demo != self._demo:
+            self._demo = demo
+            self.form.choose_preset(DEMO if demo else TRANSFER)
 
     def show_running(self, dataset: str) -> None:
         """Show the photos of the active run, "" if there is none."""
@@ -88,12 +92,6 @@ class SetupPane(QFrame):
             text += " " + tr("Open for the next training: {name}", name=opened) if opened else ""
         self.data.setText(text)
         self.data.setToolTip(self._data)
-
-    def show_demo(self, demo: bool) -> None:
-        """Use the preset of the synthetic leaves; other photos use the usual preset."""
-        if demo != self._demo:
-            self._demo = demo
-            self.form.choose_preset(DEMO if demo else TRANSFER)
 
     def show_device(self, device: str) -> None:
         """Set the device that a run would use, once it is known: it decides the preset from scratch."""

@@ -32,7 +32,7 @@ KINDS: Final[Mapping[str, Any]] = {
     "Pair": types.UniTuple(int64, 2),  # type: ignore[attr-defined]  # (vertical, horizontal)
     "divisor": types.UniTuple(types.uint32, 2),  # type: ignore[attr-defined]  # (multiplier, shift)
 }
-"""Types by the name in the annotations, and in `Recipe.kinds`."""
+"""Types by the name in the annotations, and in `Recipe.types`."""
 
 if TYPE_CHECKING:
     Batch: TypeAlias = Any

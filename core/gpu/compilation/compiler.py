@@ -26,7 +26,7 @@ from core.gpu.compilation import generations
 from core.gpu.compilation.generations import Capability
 from core.user_cache import user_kernel_folder
 
-Argument: TypeAlias = str | int | bool | tuple[int, ...]
+Constant: TypeAlias = str | int | bool | tuple[int, ...]
 
 ALONE: Final = 3
 """Most kernels that are compiled in this process: starting another costs a second."""
@@ -38,24 +38,24 @@ FOLDERS: Final = ("parts", "ops", "sm90", "latency", "teaching")
 @final
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to make one kernel: ``getattr(module, factory)(*arguments)``, or the function itself without arguments.
+    """How to make one kernel: ``getattr(module, factory)(*constants)``, or the function itself without constants.
 
-    `module` is relative to `core.gpu` ("ops.pool.max_pool"); `kinds` are the kernel's argument
-    types by name; bounds are threads per block and blocks per multiprocessor. `dependent`: the kernel may begin before
+    `module` is relative to `core.gpu` ("ops.pool.max_pool"); `types` are those of the kernel's arguments, by name;
+    `threads` per block and `blocks` per multiprocessor bound its registers. `dependent`: the kernel may begin before
     the previous one has ended (programmatic dependent launch, `core.gpu.compilation.generations`).
     """
 
     module: str
     factory: str
-    arguments: tuple[Argument, ...]
-    kinds: tuple[str, ...]
+    constants: tuple[Constant, ...]
+    types: tuple[str, ...]
     threads: int
     blocks: int = 1
     dependent: bool = False
 
     def function(self) -> Any:
         made = getattr(importlib.import_module(f"core.gpu.{self.module}"), self.factory)
-        return made(*self.arguments) if self.arguments else made
+        return made(*self.constants) if self.constants else made
 
 
 def compile_recipes(recipes: Sequence[Recipe], capability: Capability) -> dict[Recipe, tuple[str, str]]:
@@ -74,11 +74,11 @@ def compile_kernel(recipe: Recipe, capability: Capability) -> tuple[str, str]:
     from core.gpu.compilation.arrays import type_of, words  # numba.cuda costs a second: only to compile
     from core.gpu.compilation.cuda import compile_to_ptx, types
 
-    signature = tuple(types.uint64 if kind == generations.MAP else type_of(kind) for kind in recipe.kinds)
+    signature = tuple(types.uint64 if kind == generations.MAP else type_of(kind) for kind in recipe.types)
     made, bounds = recipe.function(), (recipe.threads, recipe.blocks)
     plain = getattr(made, "py_func", made)  # of a teaching kernel
     ptx, entry = compile_to_ptx(plain, signature, capability, bounds, fast=plain is made)
-    kinds = [word for kind in recipe.kinds for word in words(kind)]
+    kinds = [word for kind in recipe.types for word in words(kind)]
     return generations.adapt(ptx, entry, kinds, capability, recipe.dependent), entry
 
 
@@ -134,9 +134,9 @@ def _to_line(recipe: Recipe) -> str:
 
 
 def _from_line(line: str) -> Recipe:
-    module, factory, arguments, kinds, threads, blocks, dependent = json.loads(line)
-    plain = tuple(tuple(a) if isinstance(a, list) else a for a in arguments)
-    return Recipe(module, factory, plain, tuple(kinds), threads, blocks, dependent)
+    module, factory, constants, types, threads, blocks, dependent = json.loads(line)
+    plain = tuple(tuple(a) if isinstance(a, list) else a for a in constants)
+    return Recipe(module, factory, plain, tuple(types), threads, blocks, dependent)
 
 
 def main(capability: str, lines: Iterable[str]) -> None:

@@ -135,6 +135,9 @@ load4 = instruction("load4", "ld.global.nc.v4.u32 {$0,$1,$2,$3}, [$4];", "uuuu",
 load4_ordered = instruction("load4_ordered", "ld.global.v4.u32 {$0,$1,$2,$3}, [$4];", "uuuu", "l", memory=True)
 """16 bytes of global memory, ordered with this thread's stores."""
 
+load2_ordered = instruction("load2_ordered", "ld.global.v2.u32 {$0,$1}, [$2];", "uu", "l", memory=True)
+"""8 bytes of global memory, ordered with this thread's stores."""
+
 prefetch = instruction("prefetch", "prefetch.global.L2 [$0];", "", "l", volatile=True)
 """Prefetch a line of global memory into the L2 cache."""
 

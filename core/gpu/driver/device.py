@@ -195,7 +195,7 @@ class Device:
         recipe, (ptx, entry) = item
         self.activate()
         module = check(driver.cuModuleLoadData(ptx.encode() + b"\0"))
-        return module, Function(check(driver.cuModuleGetFunction(module, entry.encode())), recipe.kinds)
+        return module, Function(check(driver.cuModuleGetFunction(module, entry.encode())), recipe.types)
 
     def close(self) -> None:
         """Unload every kernel and release the context. Plans on it must be closed first."""

@@ -1,4 +1,4 @@
-"""Optional candidates for predictions of one or two images, where latency decides, not bandwidth or arithmetic.
+"""Optional candidates for predictions of up to four images, where latency decides, not bandwidth or arithmetic.
 
 Such layers are so small that a block waits for one load after another. These kernels have all loads of a block
 in flight at once, split the depth of a sum between warps (sliced-K), and fuse neighbouring steps into one launch. They

@@ -83,14 +83,14 @@ class TeachingKernel:
         self.py_func, self.resident, self.made_by = function, resident, made_by
 
     @cached_property
-    def kinds(self) -> tuple[str, ...]:
+    def types(self) -> tuple[str, ...]:
         return tuple(str(kind) for name, kind in self.py_func.__annotations__.items() if name != "return")
 
     @property
     def parameters(self) -> tuple[tuple[str, str], ...]:
         """(name, type) of each parameter."""
         names = [name for name in self.py_func.__annotations__ if name != "return"]
-        return tuple(zip(names, self.kinds, strict=True))
+        return tuple(zip(names, self.types, strict=True))
 
     @cached_property
     def name(self) -> str:
@@ -100,7 +100,7 @@ class TeachingKernel:
     def recipe(self, threads: int) -> Recipe:
         module = self.py_func.__module__.removeprefix("core.gpu.")
         factory, constants = (self.made_by[0], self.made_by[1:]) if self.made_by else (self.name, ())
-        return Recipe(module, factory, constants, self.kinds, threads, self.resident)
+        return Recipe(module, factory, constants, self.types, threads, self.resident)
 
     def __getitem__(self, where: Where) -> Callable[..., None]:
         return partial(self._launch, where)
@@ -108,7 +108,7 @@ class TeachingKernel:
     def _launch(self, where: Where, *arguments: Any) -> None:
         arrays = [a for a in arguments if isinstance(a, DeviceArray)]
         values: list[Any] = []
-        for kind, argument in zip(self.kinds, arguments, strict=True):
+        for kind, argument in zip(self.types, arguments, strict=True):
             several = argument.words if isinstance(argument, DeviceArray) else argument
             values += several if isinstance(several, tuple) else [several]
             dimensions = getattr(KINDS[kind], "ndim", 0)

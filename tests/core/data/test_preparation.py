@@ -56,6 +56,15 @@ def list_photos(config, group):
     return replace(config, data=str(root / "all.csv"))
 
 
+def test_classes_that_look_the_same_are_named(config, tmp_path):
+    labels, photos = ("Rust", "rust", "black rot", "black_rot", "gỉ", "gỉ\u200b", "scab"), tmp_path / "photos"
+    rows = [f"{photo},{labels[at % 7]}" for at, photo in enumerate(sorted(photos.rglob("*.png")))]
+    (photos / "list.csv").write_text("\n".join(["path,label", *rows]), "utf-8")
+    alike = "'Rust', 'rust', 'black rot', 'black_rot', 'gỉ', 'gỉ\\u200b'"
+    said = f"The classes {alike} differ only in case, underscores or invisible characters."
+    assert said in "".join(prepare_photos(replace(config, data=str(photos / "list.csv"))).warnings)
+
+
 @pytest.mark.parametrize("named", [None, "none", "healthy", "-again"])
 def test_near_copies_go_to_one_split_unless_the_source_names_their_groups(config, named):
     for source in Path(config.data).rglob("*[02468].png"):

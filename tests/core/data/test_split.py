@@ -123,6 +123,17 @@ def test_a_written_split_comes_back_and_finds_photos_that_were_renamed(split_pho
     assert np.array_equal(read_again(folder), splits)
 
 
+def test_photos_that_were_renumbered_keep_their_splits(split_photos):
+    folder, splits = split_photos
+    rust = sorted((folder / "photos" / "rust").iterdir())
+    for photo, content in zip(rust, [rust[-1].read_bytes(), *(photo.read_bytes() for photo in rust[:-1])], strict=True):
+        photo.write_bytes(content)
+    assert not np.array_equal(splits[10:], np.roll(splits[10:], 1))
+    assert np.array_equal(read_again(folder), [*splits[:10], *np.roll(splits[10:], 1)])
+    rust[3].write_bytes(rust[3].read_bytes() + b"\0")  # an edited photo is found by its name
+    assert read_again(folder)[13] == splits[13]
+
+
 def read_again(folder, name="split.csv"):
     """The splits that a file gives the photos as they lie in the folder now."""
     dataset = open_folder(folder / "photos")

@@ -16,7 +16,7 @@ from core.errors import DataError
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    return write_demo(tmp_path_factory.mktemp("demo") / "set", photos_per_class=20, side=32, seed=4)
+    return write_demo(tmp_path_factory.mktemp("demo") / "set", photos_per_class=20, side=32)
 
 
 @pytest.fixture(scope="module")
@@ -95,16 +95,16 @@ def test_the_set_says_that_it_is_a_demo_and_is_read_with_groups_splits_and_areas
         assert abs(len(dataset.rows(split)) / 80 - share) < 0.06, SPLITS[split]
     with demo.open() as file:
         rows = list(csv.DictReader(file))
-    photo = draw_leaf("mildew", 4, 3, 1, 32)
+    photo = draw_leaf("mildew", 0, 3, 1, 32)
     (row,) = [r for r in rows if r["path"] == "mildew/00007.jpg"]
     assert (int(row["leaf_pixels"]), int(row["lesion_pixels"])) == (photo.leaf.sum(), photo.lesion.sum())
 
 
 def test_the_same_set_is_written_once_and_always_the_same(demo, tmp_path):
     stamp = (demo.parent / "rust" / "00000.jpg").stat().st_mtime_ns
-    assert write_demo(demo.parent, photos_per_class=20, side=32, seed=4) == demo
+    assert write_demo(demo.parent, photos_per_class=20, side=32) == demo
     assert (demo.parent / "rust" / "00000.jpg").stat().st_mtime_ns == stamp
-    again = write_demo(tmp_path / "again", photos_per_class=20, side=32, seed=4)
+    again = write_demo(tmp_path / "again", photos_per_class=20, side=32)
     files = sorted(p.relative_to(demo.parent) for p in demo.parent.rglob("*") if p.is_file())
     assert len(files) == 82
     assert all((again.parent / p).read_bytes() == (demo.parent / p).read_bytes() for p in files)

@@ -144,7 +144,7 @@ def test_photos_of_a_group_are_not_counted_as_independent():
                          "24 became correct, 0 became wrong.", "The adapted model is better here.",
                          "Sign test over groups: p < 0.001.")  # fmt: skip
     assert grouped[1].endswith("(90.0 %, 95 % interval 53.6 to 98.6 %).")
-    assert grouped[2].endswith("groups into account: 40 held-out photos in 4 groups count as 5 before and 7 after.")
+    assert grouped[2].endswith("groups into account: 40 held-out photos (groups: 4) count as 5 before and 7 after.")
     assert grouped[4:] == ("So few photos cannot show that the adapted model is better here.",
                            "Sign test over groups: p = 0.250.")  # fmt: skip
     gained = np.arange(20) < 12

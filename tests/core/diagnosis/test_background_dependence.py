@@ -1,6 +1,7 @@
 """Dependence on the background: the border baseline, replaced backgrounds, and the sentences about them."""
 
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 import cv2
@@ -83,10 +84,10 @@ def test_the_border_is_read_beside_the_accuracy():
 
 def test_a_section_that_makes_no_sense_is_left_out():
     good = BackgroundDependence(100, 0.2, 0.1, 0.98, 0.97, 0.97)
-    assert BackgroundDependence.from_section(good.to_section()) == good
-    for bad in (None, {}, {**good.to_section(), "border": "high"}, {**good.to_section(), "swapped": 7.0},
-                {**good.to_section(), "photos": -1},
-                {**good.to_section(), "blurred": float("nan")}):
+    assert BackgroundDependence.from_section(asdict(good)) == good
+    for bad in (None, {}, {**asdict(good), "border": "high"}, {**asdict(good), "swapped": 7.0},
+                {**asdict(good), "photos": -1},
+                {**asdict(good), "blurred": float("nan")}):
         assert BackgroundDependence.from_section(bad) is None
 
 

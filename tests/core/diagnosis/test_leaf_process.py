@@ -23,7 +23,7 @@ from tests.helpers.noise import integers
 
 @pytest.fixture
 def leaves(tmp_path):
-    write_demo(tmp_path / "photos", 12, 48, 0)
+    write_demo(tmp_path / "photos", 12, 48)
     return prepare_photos(
         RunConfig(data=str(tmp_path / "photos"), cache=str(tmp_path / "cache"), image_size=33, test=0.0)
     )

@@ -62,7 +62,7 @@ def test_groups_widen_every_interval_and_groups_of_one_change_nothing():
             for wide, narrow in ((one.recall_interval, other.recall_interval),
                                  (one.precision_interval, other.precision_interval)):
                 assert wide[0] < narrow[0] <= narrow[1] <= wide[1]
-        assert metrics.describe_groups(found).endswith("120 photos in 30 groups count as 30.")
+        assert metrics.describe_groups(found).endswith("120 photos (groups: 30) count as 30.")
         assert metrics.describe_groups(plain) == ""
     assert metrics.design_effect(np.arange(9) < 5, np.zeros(9)) == 9, "one group shows nothing about others"
 

@@ -19,7 +19,7 @@ from core.gpu.launch import RELU
 from core.gpu.lowering import choose_forward, write_backward, write_forward, write_launches, write_lists
 from core.gpu.ops.elementwise import combine
 from core.gpu.ops.matmul import tensor_core
-from core.gpu.select import FAST, FORWARD, INPUT, Case
+from core.gpu.select import FAST, FORWARD, INPUT, Candidates, Case
 from core.gpu.sm90 import matmul_tma
 from core.models.architectures import build
 from core.ops.builder import with_loss
@@ -44,14 +44,24 @@ def test_every_kernel_has_the_parameters_that_its_signature_declares(monkeypatch
             write_lists(frame, defaultdict(int), {}, Optimizer())
     lowered(rare_network())
     lowered(build("squeezenet1_1_bn", 5, 64), ranks=2)
+    write_lists(frame_of("mlp", True, 4, precision="float32", size=28), defaultdict(int), {}, Optimizer())
     unfolded = lower(build("squeezenet1_1_bn", 5, 64), False, fused=RELU)
     write_launches(frame_for(unfolded, 2, "mixed", (9, 0)), False, False)
     for recipe, signature in dict(zip(made, declared, strict=True)).items():
         assert tuple(inspect.signature(recipe.function()).parameters) == signature.parameters, recipe
     everywhere = [value for name, module in list(sys.modules.items()) if name.startswith("core.gpu.")
                   for value in vars(module).values() if isinstance(value, KernelSignature)]  # fmt: skip
-    assert set(everywhere) - set(declared) == {combine.LAYOUT, matmul_tma.SIGNATURE, tensor_core.SIGNATURE}
+    unused = set(everywhere) - set(declared) - {combine.LAYOUT, matmul_tma.SIGNATURE, tensor_core.SIGNATURE}
+    assert not unused, "a network above must launch each kernel: add the op to `rare_network`"
     assert all(argument.meaning for signature in everywhere for argument in signature.flat)
+
+
+@pytest.mark.parametrize(("more", "said"), [((CANDIDATES.all[0],), "listed twice"), (
+    (replace(CANDIDATES.all[0], name="new", level="newest"),), r"level is not in LEVELS: \[\('new', 'newest'\)\]",
+)])  # fmt: skip
+def test_a_table_with_a_wrong_candidate_names_it(more, said):
+    with pytest.raises(ValueError, match=said):
+        Candidates((*CANDIDATES.all, *more))
 
 
 def test_arguments_are_packed_by_name_and_wrong_names_raise():
@@ -81,19 +91,19 @@ def test_an_unknown_op_or_activation_raises_forward_and_backward_and_names_the_s
 
 def test_the_image_and_its_pool_are_one_segment_on_hopper_and_elsewhere_the_candidate_says_why_not():
     frame = frame_of("squeezenet1_1", training=True, capability=(8, 6))
-    rows = CANDIDATES.consider(Case(frame, frame.program.steps[:2], FORWARD))
-    assert {row.candidate.name: row.reason for row in rows}["image_pool"] == "It needs compute capability 9.0."
+    considered = CANDIDATES.consider(Case(frame, frame.program.steps[:2], FORWARD))
+    assert {one.candidate.name: one.reason for one in considered}["image_pool"] == "It needs compute capability 9.0."
     for capability, length in (((9, 0), 2), ((8, 6), 1)):
         first = choose_forward(frame_of("squeezenet1_1", training=True, capability=capability))[0]
         assert len(first.steps) == length
 
 
-@pytest.mark.parametrize("row", [r for r in CANDIDATES.all if r.pattern[-1] == "max_pool" and r.direction == FORWARD
-                                 and r.level in FAST], ids=lambda row: row.name)  # fmt: skip
-def test_every_fast_forward_candidate_of_a_max_pool_writes_the_positions_that_training_reads(row):
+@pytest.mark.parametrize("one", [c for c in CANDIDATES.all if c.pattern[-1] == "max_pool" and c.direction == FORWARD
+                                 and c.level in FAST], ids=lambda one: one.name)  # fmt: skip
+def test_every_fast_forward_candidate_of_a_max_pool_writes_the_positions_that_training_reads(one):
     frame = frame_of("squeezenet1_1", training=True)
-    case = Case(frame, frame.program.steps[2 - len(row.pattern) : 2], FORWARD)
-    row.write(replace(case, configuration=row.configurations(case)[0]))
+    case = Case(frame, frame.program.steps[2 - len(one.pattern) : 2], FORWARD)
+    one.write(replace(case, configuration=one.configurations(case)[0]))
     assert f"positions:{case.steps[-1].node}" in frame.array_sizes
 
 
@@ -104,6 +114,6 @@ def test_every_step_of_a_training_plan_is_explained_with_one_choice():
     assert sorted(chosen) == sorted(s.node for s in frame.program.steps if s.op not in (
         "softmax_cross_entropy", "global_avg_pool"))  # fmt: skip
     for one in explained:
-        assert all(row.reason or row.microseconds > 0 for row in one.considered)
+        assert all(candidate.reason or candidate.microseconds > 0 for candidate in one.considered)
     assert any(one.direction == INPUT and one.chosen.startswith("fire") for one in explained)
     assert not frame.launches

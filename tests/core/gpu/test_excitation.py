@@ -1,4 +1,4 @@
-"""Squeeze and excitation, a block of MobileNetV3, a convolution in groups: launches of their steps as plain Python."""
+"""Squeeze and excitation, a block of MobileNetV3, convolutions in groups and by depth: launches as plain Python."""
 
 import numpy as np
 import pytest
@@ -37,12 +37,23 @@ def in_groups(b):
     return b.add("silu", "last", b.add("add", "sum", x, y))
 
 
-@pytest.mark.parametrize("build", [excited, in_groups, pytest.param(block, marks=pytest.mark.slow)])
-def test_each_gradient_of_a_chain_of_steps_is_the_reference(build):
+def depthwise(b):
+    """Strips, whose input gradient is masked and added to that of the sum."""
+    x = b.add("relu", "first", b.add("conv2d", "stem", "photo", filters=16, kernel=(1, 1)))
+    y = b.add("depthwise_conv2d", "filter", x, padding=(1,) * 4)
+    return b.add("silu", "last", b.add("add", "sum", x, y))
+
+
+@pytest.mark.parametrize(
+    ("build", "precision"),
+    [(excited, "mixed"), (in_groups, "mixed"), (depthwise, "mixed"), (depthwise, "float32"),
+     pytest.param(block, "mixed", marks=pytest.mark.slow)],
+)  # fmt: skip
+def test_each_gradient_of_a_chain_of_steps_is_the_reference(build, precision):
     b, draw = Builder("small", (4, 5, 3), (0.5,) * 3, (0.5,) * 3), np.random.default_rng(3)
     end = b.add("dense", "classes", b.add("global_avg_pool", "pool", build(b)), units=4)
     graph = with_loss(b.graph(end), 0.0, ())
-    lowered = Lowered(graph, "mixed")
+    lowered = Lowered(graph, precision)
     names = [name for name in lowered.steps if name not in ("stem", "pool", "classes")][:-1]
     weights = {n: exact(draw.normal(0, 0.5, p.shape), 2) for n, p in graph.parameters().items()}
     weights |= {n: exact(draw.uniform(0.5, 1.5, w.shape), 2) for n, w in weights.items() if n.endswith("norm.weight")}

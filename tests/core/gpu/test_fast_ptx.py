@@ -28,9 +28,9 @@ def recipes():
         for launch in frame_of(name, precision).launches:
             recipe = launch.recipe
             if (precision == "mixed" and recipe.factory not in ELSEWHERE) or recipe.factory in MATRIX:
-                first = recipe.arguments[: 2 if recipe.factory == "make_combine" else 1]
-                first += recipe.arguments[2:3] if recipe.factory in CHANNELS else ()  # forward, gradient
-                first += recipe.arguments[3:] if recipe.module.startswith("ops.conv") else ()  # for groups
+                first = recipe.constants[: 2 if recipe.factory == "make_combine" else 1]
+                first += recipe.constants[2:3] if recipe.factory in CHANNELS else ()  # forward, gradient
+                first += recipe.constants[3:] if recipe.module.startswith("ops.conv") else ()  # for groups
                 found.setdefault(f"{recipe.factory} {first}", recipe)
     return found
 
@@ -41,7 +41,7 @@ def hopper_recipes():
     for name, training, batch in product(("squeezenet1_0", "squeezenet1_1"), (True, False), (32, 256)):
         for launch in frame_of(name, training=training, batch=batch, size=224, hardware=typical()).launches:
             if launch.recipe.factory in HOPPER:
-                found[f"{launch.recipe.factory} {launch.recipe.arguments}"] = launch.recipe
+                found[f"{launch.recipe.factory} {launch.recipe.constants}"] = launch.recipe
     return found
 
 
@@ -74,8 +74,8 @@ def test_a_kernel_of_hopper_fits_into_registers_and_its_products_overlap(name):
 def narrower(name):
     """Whether its factory makes kernels of more channels too."""
     own = RECIPES[name]
-    same = [recipe.arguments[0] for recipe in RECIPES.values() if recipe.factory == own.factory in CHANNELS]
-    return bool(same) and max(same) > own.arguments[0]
+    same = [recipe.constants[0] for recipe in RECIPES.values() if recipe.factory == own.factory in CHANNELS]
+    return bool(same) and max(same) > own.constants[0]
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=SLOW) if narrower(n) else n for n in sorted(RECIPES)])
@@ -85,6 +85,12 @@ def test_a_fast_kernel_fits_into_registers(name):
     assert f".target sm_{capability[0]}{capability[1]}" in ptx
     check_registers(ptx, capability)
     assert ("mma.sync" in ptx) == (recipe.factory in MATRIX)
+
+
+def test_dense_layers_of_few_images_fit_into_registers():
+    recipes = {launch.recipe for launch in frame_of("mlp", "float32", batch=8, size=28).launches}
+    found = [check_registers(compile_kernel(one, (9, 0))[0], (9, 0)) for one in recipes if one.module.endswith("gemv")]
+    assert len(found) == 3  # one of each direction: the first layer reads photos with a border
 
 
 @SLOW

@@ -10,7 +10,7 @@ from core.gpu.single import runner
 from core.ops.registry import KernelCase
 from tests.golden.cases import ON_DEVICES
 
-OPS = sorted({row.op for row in TABLE.kernels} - set(OPTIMIZERS))
+OPS = sorted({one.op for one in TABLE.kernels} - set(OPTIMIZERS))
 
 
 @pytest.mark.gpu
@@ -19,10 +19,10 @@ def test_every_kernel_agrees_with_the_reference(op):
     from tests.helpers.single_kernels import check, entries, is_teaching, run_on_gpu
 
     found = list(check(op, 10**9, run_on_gpu))
-    wrong = [(row.name, *rest) for row, *rest in found if not rest[2] <= rest[3]]
+    wrong = [(one.name, *rest) for one, *rest in found if not rest[2] <= rest[3]]
     assert not wrong, wrong
-    ran = {(row.name, direction) for row, direction, *_ in found}
-    missing = [row.name for row, direction in entries(op) if is_teaching(row) and (row.name, direction) not in ran]
+    ran = {(one.name, direction) for one, direction, *_ in found}
+    missing = [one.name for one, direction in entries(op) if is_teaching(one) and (one.name, direction) not in ran]
     assert not missing, missing
 
 
@@ -31,7 +31,7 @@ def test_every_kernel_agrees_with_the_reference(op):
 def test_every_update_agrees_with_the_reference(optimizer):
     from tests.helpers.single_kernels import check_updates
 
-    assert all(error <= row.tolerance for row, error in check_updates(optimizer))
+    assert all(error <= one.tolerance for one, error in check_updates(optimizer))
 
 
 @pytest.mark.gpu
@@ -40,7 +40,7 @@ def test_every_tile_by_tma_writes_everything_and_the_same_bits_twice(shape):
     from core.gpu.compilation.cuda import cuda
     from core.gpu.sm90.matmul_tma import TILES
 
-    candidate = next(row for row in CANDIDATES.of(("matmul",), "forward") if row.name == "tma")
+    candidate = next(one for one in CANDIDATES.of(("matmul",), "forward") if one.name == "tma")
     if tuple(cuda.get_current_device().compute_capability) != candidate.capability:
         pytest.skip("TMA needs compute capability 9.0")
     m, k, n = shape

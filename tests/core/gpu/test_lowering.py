@@ -53,7 +53,7 @@ def lowered(base, precision="mixed", training=True, batch=2, hardware=AMPERE, **
 def check_launches(frame, training):
     """They fit the GPU, and every layer that learns has a gradient."""
     for launch in frame.launches:
-        assert len(launch.values) == sum(len(words(kind)) for kind in launch.recipe.kinds), launch.layer
+        assert len(launch.values) == sum(len(words(kind)) for kind in launch.recipe.types), launch.layer
         assert all(side >= 1 for side in (*launch.grid, *launch.block))
         assert launch.shared <= 227 << 10
     trained = {n.rsplit(".", 1)[0] for n, p in frame.program.graph.parameters().items() if p.trained}

@@ -52,7 +52,7 @@ def test_a_gpu_without_dependent_launch_gets_the_kernel_without_the_wait():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", [r for f in OWN for r in ALL[f]], ids=lambda r: f"{r.factory} {r.arguments}")
+@pytest.mark.parametrize("recipe", [r for f in OWN for r in ALL[f]], ids=lambda r: f"{r.factory} {r.constants}")
 def test_every_measured_block_fits_into_registers(recipe):
     ptx, _ = compile_kernel(recipe, (9, 0))
     check_registers(ptx, (9, 0))

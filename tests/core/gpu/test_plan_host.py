@@ -168,7 +168,7 @@ def test_the_largest_batch_that_fits_is_taken_where_none_is_asked_for(monkeypatc
 def test_wrong_weights_states_and_batches_meet_sentences():
     graph, plan = training_plan()
     weights = random_weights(graph)
-    with pytest.raises(ModelFileError, match=r"missing conv1\.bias"):
+    with pytest.raises(ModelFileError, match=r"conv1\.bias is missing"):
         plan.load({k: v for k, v in weights.items() if k != "conv1.bias"})
     plan.load(weights)
     with pytest.raises(ModelFileError, match="'first'"):
@@ -217,7 +217,7 @@ def test_targets_lie_where_the_loss_reads_them_at_every_replay(driver):
     plan = CudaPlan(graph, batch=6, training=True)
     plan.load(random_weights(graph))
     (head,) = [launch for launch in plan._lists["step"] if launch.recipe.factory == "make_head"]
-    assert head.recipe.arguments[1:] == ("taught",)
+    assert head.recipe.constants[1:] == ("taught",)
     batch, address = batch_for(graph, 4), head.values[5]
     start, block = next((a, b) for a, b in driver.blocks.items() if a <= address < a + b.nbytes)
     for seed in (0, 1):
@@ -229,7 +229,7 @@ def test_targets_lie_where_the_loss_reads_them_at_every_replay(driver):
     plan.close()
     _, plain = training_plan()
     (head,) = [launch for launch in plain._lists["step"] if launch.recipe.factory == "make_head"]
-    assert (len(head.recipe.arguments), head.values[5]) == (1, 0)
+    assert (len(head.recipe.constants), head.values[5]) == (1, 0)
     with pytest.raises(InputError, match="learns from labels alone"):
         plain.train_step(replace(batch, targets=targets), 0.1)
     plain.close()
@@ -288,7 +288,7 @@ def test_layers_between_a_flattened_image_and_a_dense_layer_read_it_as_one_pixel
     for launch in frame.launches:
         if launch.layer in ("kept", "gate", "sum"):
             parameters = names.get(launch.recipe.factory.removeprefix("make_"), combine.COMBINE.parameters)
-            words = [name for name, kind in zip(parameters, launch.recipe.kinds, strict=True)
+            words = [name for name, kind in zip(parameters, launch.recipe.types, strict=True)
                      for _ in range(1 + (kind == "divisor"))]  # fmt: skip
             values = dict(zip(words, launch.values, strict=True))
             assert {value for name, value in values.items() if name.startswith("ld")} <= {0, 6 * 6 * 16}, launch

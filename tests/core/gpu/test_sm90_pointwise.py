@@ -213,7 +213,7 @@ def test_every_tile_and_every_case_of_the_gpu_fits_into_shared_memory(direction)
 def check(direction, tile):
     factory, module, more, _ = KERNELS[direction]
     name = module.__name__.removeprefix("core.gpu.")
-    recipe = Recipe(name, factory, (tile, *more), module.SIGNATURE.kinds, module.threads_of(tile), tile.blocks)
+    recipe = Recipe(name, factory, (tile, *more), module.SIGNATURE.types, module.threads_of(tile), tile.blocks)
     ptx, _ = compile_kernel(recipe, (9, 0))
     check_overlapping(ptx)
 

@@ -35,10 +35,10 @@ LIMITS = {
 @pytest.mark.parametrize("op", LIMITS)
 def test_every_teaching_kernel_agrees_with_the_reference(op):
     found = list(check(op, LIMITS[op], run_as_python, is_common))
-    wrong = [(row.name, *rest) for row, *rest in found if not rest[2] <= rest[3]]
+    wrong = [(one.name, *rest) for one, *rest in found if not rest[2] <= rest[3]]
     assert not wrong, wrong
-    ran = {(row.name, direction) for row, direction, *_ in found}
-    assert ran == {(row.name, direction) for row, direction in entries(op) if is_common(row)}
+    ran = {(one.name, direction) for one, direction, *_ in found}
+    assert ran == {(one.name, direction) for one, direction in entries(op) if is_common(one)}
 
 
 def is_common(candidate):
@@ -59,7 +59,7 @@ def test_convolutions_in_another_basis_agree_with_the_reference(name, problem, d
         monkeypatch.setattr(module, "TILE", 2 * product.EACH)
     monkeypatch.setattr(fft, "TILE", 8)
     solved, role = solve(problem), {"forward": "out", "backward_input": "dx"}[direction]
-    candidate = next(row for row, way in entries("conv2d") if (row.name, way) == (name, direction))
+    candidate = next(one for one, way in entries("conv2d") if (one.name, way) == (name, direction))
     arrays = {**solved.given, "out": solved.wanted["out"].astype(np.float32), "mode": MODE}
     arrays[role] = poisoned(solved.wanted[role].shape)
     run_as_python(candidate, direction, problem, arrays)
@@ -69,7 +69,7 @@ def test_convolutions_in_another_basis_agree_with_the_reference(name, problem, d
 @pytest.mark.parametrize("tile", [warp_tiled.LARGE, warp_tiled.SMALL], ids=str)
 def test_the_other_tiles_of_the_warp_tiled_product_agree_too(tile, monkeypatch):
     monkeypatch.setattr(warp_tiled, "choose", lambda rows, columns: tile)
-    found = list(check("matmul", 4500, run_as_python, lambda row: row.name == "warp_tiled"))
+    found = list(check("matmul", 4500, run_as_python, lambda one: one.name == "warp_tiled"))
     assert found
     assert all(error <= tolerance for *_, error, tolerance in found), found
 
@@ -85,7 +85,7 @@ def test_a_launch_has_a_thread_for_each_element(op, more):
 
 
 def test_every_op_with_a_teaching_kernel_is_checked():
-    assert {row.pattern[0] for row in CANDIDATES.all if is_teaching(row)} == set(LIMITS), "LIMITS needs each"
+    assert {one.pattern[0] for one in CANDIDATES.all if is_teaching(one)} == set(LIMITS), "LIMITS needs each"
 
 
 SIDE, IMAGES, CLASSES = 4, 2, 5

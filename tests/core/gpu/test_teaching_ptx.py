@@ -81,7 +81,7 @@ def test_teaching_kernels_compile_for_every_generation(capability):
 @pytest.mark.parametrize("capability", generations((8, 0)), ids=sm)
 def test_the_tensor_core_product_compiles_from_ampere_on(capability):
     tile = tensor_core.TILE
-    kinds, threads = tensor_core.SIGNATURE.kinds, 32 * tile[4] * tile[5]
+    kinds, threads = tensor_core.SIGNATURE.types, 32 * tile[4] * tile[5]
     ptx, _ = compile_kernel(Recipe("ops.matmul.tensor_core", "make_kernel", tile, kinds, threads), capability)
     assert "mma.sync.aligned.m16n8k16" in ptx
     assert "cp.async" in ptx
@@ -96,7 +96,7 @@ EXTREME_TILES = [matmul_tma.LARGE, min(matmul_tma.TILES, key=tuple)]
     t if t in EXTREME_TILES else pytest.param(t, marks=pytest.mark.slow) for t in matmul_tma.TILES
 ], ids=str)  # fmt: skip
 def test_tma_moves_everything_that_is_multiplied(tile):
-    recipe = Recipe("sm90.matmul_tma", "make_product", tile, matmul_tma.SIGNATURE.kinds, tile.threads)
+    recipe = Recipe("sm90.matmul_tma", "make_product", tile, matmul_tma.SIGNATURE.types, tile.threads)
     ptx, _ = compile_kernel(recipe, (9, 0))
     assert ptx.count("wgmma.mma_async") in range(4, 4096, 4)
     assert ".local" not in ptx

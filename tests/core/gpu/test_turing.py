@@ -56,8 +56,8 @@ def recipes():
             for launch in frame_of(name, training).launches:
                 recipe = launch.recipe
                 fragments = 0
-                if recipe.arguments[:1] == ("fma",) and isinstance(recipe.arguments[1], tuple):
-                    down, across = Tile(*recipe.arguments[1]).fragments
+                if recipe.constants[:1] == ("fma",) and isinstance(recipe.constants[1], tuple):
+                    down, across = Tile(*recipe.constants[1]).fragments
                     fragments = down * across
                 found.setdefault(recipe.factory, {})[fragments] = recipe
     return {factory: by[max(by)] for factory, by in found.items()}

@@ -73,7 +73,7 @@ def test_colours_in_the_other_order_turn_the_first_filters_round(tmp_path):
 
 def test_a_file_that_leaves_the_photos_size_open_needs_to_be_told(tmp_path):
     data = model([node("Conv", "x w b", "last"), *HEAD], CONV, shape=("N", 3, "H", "W"))
-    with pytest.raises(ModelFileError, match="does not state the photo size"):
+    with pytest.raises(ModelFileError, match="does not state the photo size. Export it again with a fixed height"):
         read(data, tmp_path)
     assert read(data, tmp_path, image_size=32).graph.photo_shape == (32, 32, 3)
 

@@ -10,8 +10,8 @@ from core.ops.network import loss_and_gradients
 from core.ops.photo import transform
 from core.plan import compile_plan
 from tests.helpers.compare import assert_close, poisoned
+from tests.helpers.distillation import CLASSES, SIDE, taught_batch
 from tests.helpers.shapes import cases, label, solve
-from tests.helpers.taught import CLASSES, SIDE, taught_batch
 
 KERNELS = [kernel for kernel in CPU.kernels if kernel.op == "sigmoid_cross_entropy"]
 

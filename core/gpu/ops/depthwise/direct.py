@@ -4,9 +4,10 @@ Forward and input gradient: a thread reads its window of the other side, tap by 
 the taps whose output position exists). The taps of an average are one over the number of its window's pixels that count
 (`core.ops.pooling`). The weight gradient is summed in parts, in a fixed order:
 
-    grid: (vectors / wide, rows of the window, splits of the pixels)
+    grid: (vectors / wide, rows of the window / those of a block, splits of the pixels)
     block: 256 threads = rows of `wide` vectors; each row takes every (256 / wide)-th pixel of the split
-    registers: sums of one row of taps, and of the bias; shared memory: one float32 vector per thread, added by row
+    registers: sums of all taps if they are few, else of one row, and of the bias
+    shared memory: one float32 vector per thread, added by row
 
 Bytes: forward reads x taps times, all but once from the L1 and L2 caches; floor: x and out once.
 """
@@ -109,16 +110,16 @@ def make_depthwise(element: int, gradient: bool, shape: tuple[int, int, int, int
     return depthwise
 
 
-def make_depthwise_weight(element: int, shape: tuple[int, int, int, int]) -> Any:
-    """Weight gradient: a thread has the sums of a row's taps, and of the bias, in registers."""
+def make_depthwise_weight(element: int, shape: tuple[int, int, int, int], tap_rows: int) -> Any:
+    """Weight gradient: a thread has the sums of `tap_rows` rows of taps, and of the bias, in registers."""
     unpack, take, VEC = UNPACK[element], make_take(element), 16 // element
     fold = make_fold(VEC)
-    KH, KW, SY, SX = shape
-    SUMS, STORED = (KW + 1) * VEC, THREADS * VEC
+    (KH, KW, SY, SX), TAPS = shape, tap_rows * shape[1]
+    SUMS, STORED = (TAPS + 1) * VEC, THREADS * VEC
 
     def depthwise_weight(x, dy, partial, pixels, split, wide, sides, top, left):
         shared = cuda.shared.array(STORED, f32)
-        t, ky = i32(cuda.threadIdx.x), i32(cuda.blockIdx.y)
+        t, ky = i32(cuda.threadIdx.x), i32(i32(cuda.blockIdx.y) * tap_rows)
         rows = i32(256 // wide)
         ty = i32(t // wide)
         first, vectors = i32(i32(cuda.blockIdx.x) * wide), pixels.vectors  # `first`: vector of the block
@@ -135,21 +136,22 @@ def make_depthwise_weight(element: int, shape: tuple[int, int, int, int]) -> Any
                 n = divide(m, pixels.by_area)
                 rest = u32(u32(m) - n * u32(pixels.area))
                 oy = i32(divide(rest, pixels.by_columns))
-                y, x0 = i32(oy * SY - top + ky), i32(i32(rest - u32(oy * pixels.columns)) * SX - left)
+                y0, x0 = i32(oy * SY - top + ky), i32(i32(rest - u32(oy * pixels.columns)) * SX - left)
                 unpack(load4(u64(dy + u64((i64(m) * sides.ldo + part * VEC) * element))), value)
                 for i in range(VEC):
-                    sums[KW * VEC + i] = f32(sums[KW * VEC + i] + value[i])
-                for kx in range(KW):
-                    xx = i32(x0 + kx)
+                    sums[TAPS * VEC + i] = f32(sums[TAPS * VEC + i] + value[i])
+                for tap in range(TAPS):
+                    y, xx = i32(y0 + tap // KW), i32(x0 + tap % KW)
                     ok = y >= 0 and y < height and xx >= 0 and xx < width
                     take(x, ok, n, y, xx, height, width, sides.ldx, part, other)
                     for i in range(VEC):
-                        sums[kx * VEC + i] = f32(sums[kx * VEC + i] + (f32(value[i] * other[i]) if ok else f32(0.0)))
+                        at = tap * VEC + i
+                        sums[at] = f32(sums[at] + (f32(value[i] * other[i]) if ok else f32(0.0)))
         block, count = (t, i32(THREADS), wide, rows), i32(i32(min(wide, i32(vectors - first))) * VEC)
-        for kx in range(KW + 1):
-            if kx < KW or ky == 0:  # one row of blocks stores the bias gradient
-                tap = i32(ky * KW + kx) if kx < KW else i32(KH * KW)
-                at = i64(((i64(i32(cuda.blockIdx.z)) * (KH * KW + 1) + tap) * vectors + first) * VEC)
-                fold(shared, sums, kx * VEC, block, count, u64(partial + u64(at * 4)))
+        for tap in range(TAPS + 1):
+            if tap < TAPS or ky == 0:  # one row of blocks stores the bias gradient
+                row = i32(ky * KW + tap) if tap < TAPS else i32(KH * KW)
+                at = i64(((i64(i32(cuda.blockIdx.z)) * (KH * KW + 1) + row) * vectors + first) * VEC)
+                fold(shared, sums, tap * VEC, block, count, u64(partial + u64(at * 4)))
 
     return depthwise_weight

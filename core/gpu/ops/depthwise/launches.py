@@ -18,12 +18,17 @@ from core.gpu.ops.conv.backward_weight import add_sum
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
 from core.gpu.ops.norm.launches import place_sums, saved_of
 from core.gpu.ops.norm.pairs import between_norms, suits_strips
-from core.gpu.select import FORWARD, Case
+from core.gpu.select import FORWARD, INPUT, Case
+from core.ops.contract import Array
 from core.ops.window import read_window
 from core.program import Step
 
 HALO: Final = 2
 """Rows that a strip reads beside its own."""
+MOST_SUMS: Final = 36
+"""Sums of taps in the registers of a thread: those of 3x3 in float32."""
+UNMASKED: Final = {"mask": 0, "masking": 0, "accumulate": 0}
+"""A result that is written as it is; its mask has the pitch of the result."""
 
 
 def refuse_norms(case: Case) -> str:
@@ -41,13 +46,25 @@ def refuse_strips(case: Case) -> str:
     return refuse_direct(case)
 
 
-def pack(frame: Frame, step: Step, channels: int) -> int:
+def refuse_gradient_strips(case: Case) -> str:
+    if read_window(case.step.attributes).stride != (1, 1):
+        return "It computes the input gradient of stride 1."
+    return refuse_strips(case)
+
+
+def pack_taps(frame: Frame, step: Step, channels: int) -> int:
     """Address of the filters as ``(taps, channels up to 16 bytes)``."""
+    return frame.packed(f"taps:{step.node}.weight", lambda: _filters(frame, step, channels).T)
+
+
+def pack_filters(frame: Frame, step: Step, channels: int) -> int:
+    """Address of the filters as ``(channels up to 16 bytes, taps)``."""
+    return frame.packed(f"{step.node}.weight", lambda: _filters(frame, step, channels))
+
+
+def _filters(frame: Frame, step: Step, channels: int) -> Array:
     indices = frame.indices(f"{step.node}.weight")
-    taps = indices.reshape(len(indices), -1).T
-    return frame.packed(
-        f"{step.node}.weight", lambda: np.pad(taps, ((0, 0), (0, channels - len(indices))), constant_values=-1)
-    )
+    return np.pad(indices.reshape(len(indices), -1), ((0, channels - len(indices)), (0, 0)), constant_values=-1)
 
 
 def _best_rows(images: int, rows: int, pairs: int, at_once: int) -> int:
@@ -56,7 +73,7 @@ def _best_rows(images: int, rows: int, pairs: int, at_once: int) -> int:
     def time_of(count: int) -> int:
         return blocks_of(images * pairs * blocks_of(rows, count), at_once) * (count + HALO)
 
-    return min(range(min(4, rows), rows + 1), key=lambda count: (time_of(count), -count))
+    return min(range(1, rows + 1), key=lambda count: (time_of(count), -count))
 
 
 def _add_strips(
@@ -78,7 +95,7 @@ def _add_strips(
     blocks = min(blocks, blocks_of(items, threads // wide))
     given = {name: value(blocks) if callable(value) else value for name, value in values.items()}
     given |= {
-        "weight": pack(frame, case.step, x.padded), "control": frame.block("control"), "x": x.address,
+        "control": frame.block("control"), "x": x.address,
         "ldx": x.pitch, "groups": groups, "wide": wide, "items": items, "pairs": pairs, "per_image": per_image,
         "rows": best, "by_pairs": pairs, "by_per_image": per_image,
         "height": x.height, "width": x.width, "ho": out.height, "wo": out.width,
@@ -96,20 +113,33 @@ def _add_strips(
 def forward_strips(case: Case) -> None:
     """The output; between batch norms also the sums of the one after."""
     frame, step, between = case.frame, case.step, between_norms(case.frame, case.step)
-    stride = read_window(step.attributes).stride[0]
-    x, out, norm = frame.image(between[0].inputs[0] if between else step.inputs[0]), frame.image(step.output), -1
+    stride, norm = read_window(step.attributes).stride[0], strips.PLAIN
+    x, out = frame.image(between[0].inputs[0] if between else step.inputs[0]), frame.image(step.output)
     values: dict[str, Any] = {
-        "bias": bias_of(frame, step), "out": out.address, "ldo": out.pitch, "activation": RELU[step.activation],
-        "saved": 0, "partial": 0,
+        "weight": pack_filters(frame, step, x.padded), "bias": bias_of(frame, step), "out": out.address,
+        "ldo": out.pitch, "activation": RELU[step.activation], "saved": 0, "partial": 0, **UNMASKED,
     }  # fmt: skip
     if between:
         before, after = between
         norm, values["saved"] = RELU[before.activation], saved_of(frame, before)
         values["partial"] = lambda blocks: place_sums(frame, f"sums:{after.node}", blocks, x)
-    at_once = strips.blocks(frame.element, stride, between is not None)
+    at_once = strips.blocks(frame.element, stride, norm)
     _add_strips(
         case, "forward", strips.make_depthwise_strips, (frame.element, stride, norm), strips.SIGNATURE, x, out,
         out.height, out.width, strips.CHANNELS, at_once, 1, values,
+    )  # fmt: skip
+
+
+def backward_strips(case: Case) -> None:
+    """The input's gradient: the forward kernel on dy, which rotates the filters."""
+    frame, (dy, dx, target) = case.frame, case.sides()
+    values = {
+        "weight": pack_filters(frame, case.step, dy.padded), "bias": 0, "out": dx.address, "ldo": dx.pitch,
+        "activation": 0, "saved": 0, "partial": 0, **{name: target.values[name] for name in UNMASKED},
+    }  # fmt: skip
+    _add_strips(
+        case, INPUT, strips.make_depthwise_strips, (frame.element, 1, strips.GRADIENT), strips.SIGNATURE, dy, dx,
+        dx.height, dx.width, strips.CHANNELS, strips.blocks(frame.element, 1, strips.GRADIENT), 1, values,
     )  # fmt: skip
 
 
@@ -124,7 +154,8 @@ def backward_norms(case: Case) -> None:
     size = 9 * x.padded
     values = {
         "partial": lambda blocks: frame.use(f"partial:{step.node}", 4 * size * blocks),
-        "y": y.address, "g": g.address, "dx": dx.address, "ldy": y.pitch, "ldg": g.pitch, "ldd": dx.pitch,
+        "weight": pack_filters(frame, step, x.padded), "y": y.address, "g": g.address, "dx": dx.address,
+        "ldy": y.pitch, "ldg": g.pitch, "ldd": dx.pitch,
         "before": saved_of(frame, before), "after": saved_of(frame, after),
         "sums": lambda blocks: place_sums(frame, f"dsums:{before.node}", blocks, x),
     }  # fmt: skip
@@ -153,7 +184,7 @@ def write_direct(case: Case) -> None:
     frame, step, window, (x, out, target) = case.frame, case.step, read_window(case.step.attributes), case.sides()
     forward, vectors, convolves = case.direction == FORWARD, out.vectors, step.op == "depthwise_conv2d"
     values = {
-        "x": x.address, "weight": pack(frame, step, out.padded) if convolves else 0,
+        "x": x.address, "weight": pack_taps(frame, step, out.padded) if convolves else 0,
         "bias": bias_of(frame, step) if forward else 0, "out": out.address, **target.values,
         **out.pixel_values(frame.batch), **x.side_values(out),
         **dict(zip(("top", "left", "bottom", "right"), window.padding, strict=True)),
@@ -175,8 +206,8 @@ def weights_direct(case: Case) -> None:
         return
     x, dy = case.gradient_sides()
     (kh, kw), pixels, vectors = window.kernel, frame.batch * dy.height * dy.width, dy.vectors
-    size, wide = (kh * kw + 1) * dy.padded, min(vectors, 32)
-    across = blocks_of(vectors, wide) * kh
+    size, wide, tap_rows = (kh * kw + 1) * dy.padded, min(vectors, 32), kh if kh * kw * dy.vector <= MOST_SUMS else 1
+    across = blocks_of(vectors, wide) * (kh // tap_rows)
     split = max(64, blocks_of(pixels, max(1, 2 * SUM_BLOCKS * frame.processors // across)))
     splits = blocks_of(pixels, split)
     values = {
@@ -184,10 +215,10 @@ def weights_direct(case: Case) -> None:
         "split": split, "wide": wide, "top": window.padding[0], "left": window.padding[1],
         **dy.pixel_values(frame.batch), **x.side_values(dy),
     }  # fmt: skip
-    constants = (frame.element, (*window.kernel, *window.stride))
+    constants = (frame.element, (*window.kernel, *window.stride), tap_rows)
     frame.add(make_launch(
         step.node, "backward_weight", "fused", direct.make_depthwise_weight, constants, direct.WEIGHT_SIGNATURE,
-        values, (blocks_of(vectors, wide), kh, splits), (THREADS,), stream=1,
+        values, (blocks_of(vectors, wide), kh // tap_rows, splits), (THREADS,), stream=1,
         resident=RESIDENT if kw <= 3 else 2,  # the sums of a longer row of taps need more registers
     ))  # fmt: skip
     _add_sum(case, splits, size)

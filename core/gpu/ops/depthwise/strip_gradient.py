@@ -29,13 +29,13 @@ from core.gpu.arguments import CONTROL, KernelSignature, pitches, pointers
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load_float, prefetch
 from core.gpu.control import read_photos
-from core.gpu.ops.depthwise.strips import STRIPS, THREADS, find_columns, find_strip, make_row_loads
+from core.gpu.ops.depthwise.strips import STRIPS, THREADS, find_columns, find_strip, make_row_loads, make_tap_loads
 from core.gpu.parts.channels import ceiling, make_apply_norm, make_fold, make_load, make_store, make_unpack
 from core.gpu.parts.vectors import clear
 
 SIGNATURE: Final = KernelSignature((
     *pointers(x="input before its batch norm (N, height, width, C)", y="output before its batch norm (N, ho, wo, C)",
-              g="gradient of the output of the batch norm after", weight="packed filters (9, C)",
+              g="gradient of the output of the batch norm after", weight="filters (C, 9)",
               dx="gradient of the output of the batch norm before, masked by its activation",
               before="float32 (7, C) of the batch norm before: rows 2 and 3 are scale and shift",
               after="of the batch norm after: rows 4 to 6 are a, b and c",
@@ -270,14 +270,11 @@ def make_strided(element: int, norm: int) -> Any:
 
 def make_constant_loads(element: int, six: float) -> Any:
     """Device function: taps, scale and shift, and the factors a, b, c into registers; sums start at zero."""
-    load, unpack, SIX = make_load(element // 2), make_unpack(element, 2), six
+    load_taps, SIX = make_tap_loads(element, CHANNELS), six
 
     @device_function
     def load_constants(weight, before, after, c, channels, taps, scale, shift, factors, weight_sums, totals):
-        words = cuda.local.array(2, u32)
-        for k in range(9):
-            load(u64(weight + u64((i64(k) * channels + c) * element)), words, 0)
-            unpack(words, 0, taps, k * 2)
+        load_taps(weight, c, taps)
         clear(weight_sums)
         for i in range(2):
             totals[i], totals[2 + i] = f32(0.0), f32(0.0)

@@ -9,8 +9,9 @@
     work item of a row of threads: a strip, some rows of a pair of columns
     shared memory, with batch norms only: (threads, 4) float32 for the block's sums
 
-In training x is the output of the convolution before: its batch norm and activation are applied to the loaded values,
-so that the normalized activations are never stored, and the sums of the next batch norm are computed.
+Between batch norms x is the output of the convolution before: its batch norm and activation are applied to the loaded
+values, so that the normalized activations are never stored, and the sums of the next batch norm are computed. With
+rotated filters and stride 1 it is the input gradient, from dy.
 Bytes: x (rows + 2) / rows times and 4 / 2 columns from the L1 cache, out once; floor: x and out once.
 """
 
@@ -18,12 +19,24 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import ACTIVATION, CONTROL, SIZES, Group, KernelSignature, divisions, ints, pitches, pointers
+from core.gpu.arguments import (
+    ACTIVATION,
+    CONTROL,
+    MASK,
+    MASKING,
+    SIZES,
+    Group,
+    KernelSignature,
+    divisions,
+    ints,
+    pitches,
+    pointers,
+)  # fmt: skip
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
-from core.gpu.compilation.ptx import load_float
+from core.gpu.compilation.ptx import load2_ordered, load4_ordered, load_float
 from core.gpu.control import read_photos
 from core.gpu.parts.channels import ceiling, make_apply_norm, make_fold, make_load, make_store, make_unpack
-from core.gpu.parts.vectors import activate, clear, divide
+from core.gpu.parts.vectors import activate, clear, divide, passes
 
 STRIPS: Final = Group("strips", (
     *ints(groups="groups of channels per pixel", wide="groups per block",
@@ -37,22 +50,27 @@ STRIPS: Final = Group("strips", (
 
 SIGNATURE: Final = KernelSignature((
     *pointers(x="activations (N, height, width, C); with norms the output of the convolution before",
-              weight="packed filters (9, C)", bias="float32 (C), or 0", out="activations (N, ho, wo, C)",
+              weight="filters (C, 9)", bias="float32 (C), or 0", out="activations (N, ho, wo, C)",
               saved="float32 (7, C) of the batch norm before: rows 2 and 3 are scale and shift",
               partial="float32 (blocks, 2, C): sums of out and of its squares"),
-    CONTROL,
+    MASK, CONTROL,
     STRIPS,
-    *pitches(ldo="out"),
-    ACTIVATION,
+    *pitches(ldo="out and mask"),
+    ACTIVATION, *MASKING,
 ))  # fmt: skip
+
+PLAIN, GRADIENT = -1, -2
+"""Values of `norm` without batch norms: x as it is; dy, to the gradient of x."""
 
 CHANNELS: Final = 4
 THREADS: Final = 128
 
 
-def blocks(element: int, stride: int, normal: bool) -> int:
-    """Blocks per multiprocessor, limited by the registers. `normal`: between two batch norms."""
-    return 2 if element == 4 else 3 if stride == 2 and not normal else 4
+def blocks(element: int, stride: int, norm: int) -> int:
+    """Blocks per multiprocessor, limited by the registers."""
+    if element == 4:
+        return 4 if norm == PLAIN else 3
+    return 3 if stride == 2 and norm == PLAIN else 4
 
 
 @device_function
@@ -73,6 +91,28 @@ def find_columns(first, count, width, pitch, offsets):
         inside = i32(inside | (i32(1 << p) if z >= 0 and z < width else i32(0)))
         offsets[p] = i32(min(max(z, i32(0)), i32(width - 1)) * pitch)
     return inside
+
+
+def make_tap_loads(element: int, channels: int, rotated: bool = False) -> Any:
+    """Device function: filters of neighbouring channels as (9, channels) into registers; `rotated`: the last tap first.
+
+    Their elements are contiguous, and loaded as many at once as there are channels.
+    """
+    load, unpack = make_load(channels * element // 4), make_unpack(element, channels)
+    WORDS, COUNT = channels, 9 * channels
+
+    @device_function
+    def load_taps(weight, c, taps):
+        words = cuda.local.array(WORDS, u32)
+        loaded = cuda.local.array(COUNT, f32)
+        for k in range(9):
+            load(u64(weight + u64((i64(c) * 9 + k * channels) * element)), words, 0)
+            unpack(words, 0, loaded, k * channels)
+        for k in range(9):
+            for i in range(channels):
+                taps[k * channels + i] = loaded[i * 9 + (8 - k if rotated else k)]
+
+    return load_taps
 
 
 def make_row_loads(words: int) -> Any:
@@ -120,12 +160,39 @@ def make_row_products(element: int, stride: int, norm: int, rows: int) -> Any:
     return add_row
 
 
-def make_finish(element: int, norm: int) -> Any:
-    """Device function: stores two columns of a row; with the norms adds them to the sums, else adds the bias first."""
-    NORMAL, store = norm >= 0, make_store(element, 4)
+def make_finish(element: int, norm: int) -> tuple[Any, Any]:
+    """Device functions: load the masks of two columns; store the columns of a row, after the bias, the mask, or with
+    the norms after adding them to the sums."""
+    NORMAL, WORDS, MASKED = norm >= 0, element, norm == GRADIENT
+    load, unpack, store = make_load(WORDS), make_unpack(element, 4), make_store(element, 4)
 
     @device_function
-    def finish(sums, target, next_column, real, bias, activation, totals):
+    def load_masks(target, ending, masks):
+        if MASKED and ending[5] != 0:
+            mask = u64(target + ending[4])
+            load(mask, masks, 0)
+            load(u64(mask + u64(i64(ending[0]))), masks, WORDS)
+
+    @device_function
+    def mask_column(sums, q, target, masks, masking, accumulate):
+        value = cuda.local.array(4, f32)
+        old = cuda.local.array(WORDS, u32)
+        unpack(masks, q * WORDS, value, 0)
+        for i in range(4):
+            if not passes(value[i], masking):
+                sums[q * 4 + i] = f32(0.0)
+        if accumulate != 0:
+            if element == 4:
+                old[0], old[1], old[2], old[3] = load4_ordered(target)
+            else:
+                old[0], old[1] = load2_ordered(target)
+            unpack(old, 0, value, 0)
+            for i in range(4):
+                sums[q * 4 + i] = f32(sums[q * 4 + i] + value[i])
+
+    @device_function
+    def finish(sums, target, ending, masks, totals):
+        next_column, real, bias, activation, _, masking, accumulate = ending
         if NORMAL:
             if real:
                 for q in range(2):
@@ -133,6 +200,9 @@ def make_finish(element: int, norm: int) -> Any:
                         v = sums[q * 4 + i] if q == 0 or next_column != 0 else f32(0.0)
                         totals[i] = f32(totals[i] + v)
                         totals[4 + i] = f32(totals[4 + i] + f32(v * v))
+        elif MASKED:
+            for q in range(2):
+                mask_column(sums, q, u64(target + u64(i64(q * next_column))), masks, masking, accumulate)
         else:
             for i in range(8):
                 b = load_float(u64(bias + u64((i & 3) * 4))) if bias != u64(0) else f32(0.0)
@@ -141,18 +211,19 @@ def make_finish(element: int, norm: int) -> Any:
         if next_column != 0:
             store(u64(target + u64(i64(next_column))), sums, 4)
 
-    return finish
+    return load_masks, finish
 
 
 def make_dense(element: int, norm: int) -> Any:
     """Device function for stride 1: rows row0 to last of the output; the row above is already in `raw`."""
-    add_three, finish = make_row_products(element, 1, norm, 3), make_finish(element, norm)
+    add_three, (load_masks, finish) = make_row_products(element, 1, norm, 3), make_finish(element, norm)
+    MASKS = 2 * element
 
     @device_function
     def run_dense(image, target, lines, row0, last, height, inside, ending, offsets, constants, raw, totals):
         line, target_line = lines
-        next_column, real, bias, activation = ending
         taps, scale, shift = constants
+        masks = cuda.local.array(MASKS, u32)
         first = cuda.local.array(8, f32)
         second = cuda.local.array(8, f32)
         third = cuda.local.array(8, f32)
@@ -162,10 +233,11 @@ def make_dense(element: int, norm: int) -> Any:
             for i in range(8):  # renamed registers: `first` is the row whose windows end at y
                 first[i], second[i], third[i] = second[i], third[i], f32(0.0)
             following = u64(image + u64(i64(min(i32(y + 1), i32(height - 1))) * line))
+            load_masks(target, ending, masks)
             add_three(raw, inside if y >= 0 and y < height else i32(0), scale, shift, following, offsets, taps,
                       first, 2, second, 1, third, 0)
             if y > row0:
-                finish(first, target, next_column, real, bias, activation, totals)
+                finish(first, target, ending, masks, totals)
                 target = u64(target + u64(target_line))
 
     return run_dense
@@ -174,12 +246,11 @@ def make_dense(element: int, norm: int) -> Any:
 def make_strided(element: int, norm: int) -> Any:
     """Device function for stride 2: the same, two rows of the input for each row of the output."""
     add_one, add_two = make_row_products(element, 2, norm, 1), make_row_products(element, 2, norm, 2)
-    finish = make_finish(element, norm)
+    _, finish = make_finish(element, norm)
 
     @device_function
     def run_strided(image, target, lines, row0, last, height, inside, ending, offsets, constants, raw, totals):
         line, target_line = lines
-        next_column, real, bias, activation = ending
         taps, scale, shift = constants
         sums = cuda.local.array(8, f32)
         below = cuda.local.array(8, f32)
@@ -195,7 +266,7 @@ def make_strided(element: int, norm: int) -> Any:
             # The third row of these windows is the first row of the windows below.
             add_two(raw, inside if y + 2 < height else i32(0), scale, shift, following, offsets, taps, sums, 2,
                     below, 0, below, 0)
-            finish(sums, target, next_column, real, bias, activation, totals)
+            finish(sums, target, ending, raw, totals)
             for i in range(8):
                 sums[i] = below[i]
             target = u64(target + u64(target_line))
@@ -205,15 +276,17 @@ def make_strided(element: int, norm: int) -> Any:
 
 
 def make_depthwise_strips(element: int, stride: int, norm: int) -> Any:
-    """The kernel. `norm`: -1 reads x as it is and adds bias and activation; 0, 1, 2 read it through batch norm and no
-    activation, ReLU, ReLU6, and sum what they write."""
+    """The kernel. `norm`: `PLAIN` reads x as it is and adds bias and activation; 0, 1, 2 read it through batch norm and
+    no activation, ReLU, ReLU6, and sum what they write; `GRADIENT` reads dy and masks what it writes."""
     WORDS, PX, S = element, columns_read(stride), stride
     NORMAL, SIX = norm >= 0, ceiling(norm)
     RAW, STORED = WORDS * PX, THREADS * CHANNELS
-    load, unpack, fold = make_load(WORDS), make_unpack(element, CHANNELS), make_fold(CHANNELS)
+    load_taps, fold = make_tap_loads(element, CHANNELS, norm == GRADIENT), make_fold(CHANNELS)
     load_row, execute = make_row_loads(WORDS), (make_dense if stride == 1 else make_strided)(element, norm)
 
-    def depthwise_forward(x, weight, bias, out, saved, partial, control, strips, ldo, activation):
+    def depthwise_strips(
+        x, weight, bias, out, saved, partial, mask, control, strips, ldo, activation, masking, accumulate
+    ):
         shared = cuda.shared.array(STORED, f32)
         t, threads = i32(cuda.threadIdx.x), i32(cuda.blockDim.x)
         wide = strips.wide
@@ -221,13 +294,10 @@ def make_depthwise_strips(element: int, stride: int, norm: int) -> Any:
         c = i32((i32(cuda.blockIdx.y) * wide + t - ty * wide) * 4)
         channels = i32(strips.groups * 4)
         taps = cuda.local.array(36, f32)
-        words = cuda.local.array(4, u32)
         scale = cuda.local.array(4, f32)
         shift = cuda.local.array(4, f32)
         totals = cuda.local.array(8, f32)
-        for k in range(9):
-            load(u64(weight + u64((i64(k) * channels + c) * element)), words, 0)
-            unpack(words, 0, taps, k * 4)
+        load_taps(weight, c, taps)
         for i in range(4):
             totals[i], totals[4 + i] = f32(0.0), f32(0.0)
             if NORMAL:  # ReLU6 is computed over six (`make_apply_norm`), so the taps are six times as large
@@ -251,7 +321,8 @@ def make_depthwise_strips(element: int, stride: int, norm: int) -> Any:
             load_row(image, i64(max(i32(row0 * S - 1), i32(0))) * line, offsets, PX, raw, 0)
             execute(
                 image, target, (line, target_line), row0, last, strips.height, inside,
-                (next_column, n < images, mine, activation), offsets, (taps, scale, shift), raw, totals,
+                (next_column, n < images, mine, activation, u64(mask - out), masking, accumulate), offsets,
+                (taps, scale, shift), raw, totals,
             )  # fmt: skip
         if NORMAL:
             block, count = (t, wide * across, wide, across), wide * 4
@@ -259,4 +330,4 @@ def make_depthwise_strips(element: int, stride: int, norm: int) -> Any:
             fold(shared, totals, 0, block, count, u64(partial + u64(at * 4)))
             fold(shared, totals, 4, block, count, u64(partial + u64((at + channels) * 4)))
 
-    return depthwise_forward
+    return depthwise_strips

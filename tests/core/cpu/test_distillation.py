@@ -12,7 +12,7 @@ from core.models import build, initial_weights
 from core.ops.builder import with_loss
 from core.ops.photo import identity_augmentation
 from tests.helpers.compare import assert_close
-from tests.helpers.taught import CLASSES, SIDE, WEIGHTS, taught_batch
+from tests.helpers.distillation import CLASSES, SIDE, WEIGHTS, taught_batch
 
 
 def graph_of(weights=(), taught=True, name="squeezenet1_1"):

@@ -16,8 +16,8 @@ from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, MASK, Backgrounds, tra
 from core.plan import compile_plan
 from core.training.step import take_step
 from core.training.teacher import Teachers, read_teachers
+from tests.helpers.distillation import CLASSES, FAR, NEAR, SIDE, WEIGHTS, distances_from_mix, taught_batch
 from tests.helpers.gpu_network import random_weights, relative
-from tests.helpers.taught import CLASSES, FAR, NEAR, SIDE, WEIGHTS, distances_from_mix, taught_batch
 
 pytestmark = pytest.mark.gpu
 

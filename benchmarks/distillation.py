@@ -1,6 +1,6 @@
 """What teachers cost: training steps with none, one and four of them, interleaved in one run on a GPU.
 
-    python -m benchmarks.teaching [--teachers 0 1 4] [--streamed] [--machine nvidia-h100]
+    python -m benchmarks.distillation [--teachers 0 1 4] [--streamed] [--machine nvidia-h100]
 
 MobileNetV2 teaches MobileNetV2 at 256 pixels, batch 128, mixed precision, through the loader, the teachers and the
 steps that training takes; weights and photos are random, photos as varied as by `--augment soft`. Beside each way the
@@ -109,7 +109,8 @@ def main() -> None:
         took, alone = (statistics.median(values) for values in zip(*found, strict=True))
         name = f"train {MODEL} b{BATCH} {SIDE} px mixed, {count} teachers" + (", streamed" if options.streamed else "")
         rows.append(Row(name, took, {"on the device": alone}, "ms", alone / took))
-    write_results("teaching" + ("-streamed" if options.streamed else ""), rows, options.machine, gpu=open_device().name)
+    name = "distillation-streamed" if options.streamed else "distillation"
+    write_results(name, rows, options.machine, gpu=open_device().name)
 
 
 if __name__ == "__main__":
