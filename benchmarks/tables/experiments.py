@@ -19,7 +19,6 @@ PLACE: Final = re.compile(r"{([^{}|]+)\|([^{}|]+)\|([^{}|]+)}")
 TEACHING: Final = (*(f" {name}" for name in (*ALGORITHM_ORDER, *VENDOR_LIBRARIES)), ", constant")
 """Ends of the names of rows that measure an implementation for comparison, not our best."""
 KERNELS: Final = ("kernels-h200", "cudnn_algorithms-nvidia-h200")
-MEDIAN: Final = re.compile(r", median of \d+ shapes")
 NEARLY: Final = 0.9
 """Rows from this share on are counted, not named."""
 WANTED: Final = {"wanted", "border"}
@@ -75,8 +74,8 @@ def below_table() -> str:
     """The rows in which a library is faster than our best kernel with their share of its speed, smallest first."""
     known = (row for row in measured_rows() if not row["name"].endswith(TEACHING))
     behind = sorted((row for row in known if row["ratio"] < 1), key=lambda row: row["ratio"])
-    named = [f"{MEDIAN.sub(', random', row['name'])} {row['ratio']:.2f}" for row in behind if row["ratio"] < NEARLY]
-    return f"{'; '.join(named)}; {len(behind) - len(named)} more from {NEARLY} on."
+    named = [f"{row['name']} {row['ratio']:.2f}" for row in behind if row["ratio"] < NEARLY]
+    return f"{'; '.join(named).replace(', median', ', random')}; {len(behind) - len(named)} more from {NEARLY} on."
 
 
 TABLES: dict[str, Callable[[], str]] = {
