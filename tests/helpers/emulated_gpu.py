@@ -54,6 +54,11 @@ class Memory:
         assert self.allowed[address : address + 4 * len(words)].all(), f"a store at {address} leaves its array"
         self.bytes[address : address + 4 * len(words)] = np.array(words, np.uint32).view(np.uint8)
 
+    def store_half(self, address, word):
+        address = int(address)
+        assert self.allowed[address : address + 2].all(), f"a store at {address} leaves its array"
+        self.bytes[address : address + 2] = np.array([word], np.uint32).view(np.uint8)[:2]
+
 
 def bits(value):
     return np.float32(value).view(np.uint32)
@@ -104,7 +109,7 @@ def instructions(memory):
         "load_float": lambda at: number(memory.load(at, 1)[0]),
         "prefetch": lambda at: None, "store1": memory.store, "store2": memory.store,
         "store4": lambda at, *values: _store_to(at, *values) if len(values) == 5 else memory.store(at, *values),
-        "store_float": lambda at, value: memory.store(at, bits(value)),
+        "store_half": memory.store_half, "store_float": lambda at, value: memory.store(at, bits(value)),
         "low_bf16": lambda word: number((int(word) & 0xFFFF) << 16),
         "high_bf16": lambda word: number(int(word) & 0xFFFF0000),
         "permute": permute, "bits_to_float": number, "float_to_bits": bits,

@@ -162,6 +162,9 @@ store2 = instruction("store2", "st.global.v2.u32 [$0], {$1,$2};", "", "luu", mem
 store1 = instruction("store1", "st.global.u32 [$0], $1;", "", "lu", memory=True)
 """4 bytes to global memory."""
 
+store_half = instruction("store_half", "{.reg .u16 t; cvt.u16.u32 t,$1; st.global.u16 [$0],t;}", "", "lu", memory=True)
+"""The low half of a word to global memory."""
+
 store_float = instruction("store_float", "st.global.f32 [$0], $1;", "", "lf", memory=True)
 """One float32 to global memory."""
 

@@ -9,14 +9,31 @@ from core.gpu import control
 from core.gpu.driver.memory import BEHIND
 from core.gpu.frame import Frame
 from core.gpu.ops.image.image import image_launch
+from core.graph import PHOTO
 from core.ops import photo
 from core.ops.builder import Builder
-from core.program import lay_out_parameters, lower
+from core.program import Value, lay_out_parameters, lower
 from tests.helpers.compare import relative_error
 from tests.helpers.emulated_gpu import Machine, Memory
 from tests.helpers.gpu_network import AMPERE
 
 PHOTOS, COUNT = 3, 2
+
+
+def write_photos(frame, memory, photos, augmentation, index):
+    """Run the kernel; the tensor it wrote."""
+    offsets = control.find_offsets(PHOTOS)
+    block, source = memory.reserve(offsets.end), memory.reserve(photos.nbytes + BEHIND)
+    memory.put(source, photos)
+    settings = np.zeros(1, control.SETTINGS)
+    settings["photos"], settings["source"] = COUNT, (source, *photos.shape[1:3])
+    for at, values in ((0, settings), (offsets.indices, index), (offsets.augmentation, augmentation)):
+        memory.put(block + at, values)
+    image_launch(frame)
+    (name, life), = frame.lifetimes().items()
+    frame.restart({"control": block}, {name: memory.reserve(life.bytes)})
+    Machine(memory).run(image_launch(frame))
+    return frame._photo()
 
 
 @pytest.mark.parametrize("mixed", [False, True], ids=["plain", "mixed"])
@@ -35,19 +52,24 @@ def test_every_pixel_is_the_references(side, mixed):
     if mixed:
         augmentation[:, photo.BACKGROUND], augmentation[:, photo.MASK] = (-4, -1), (0.3, 1.0)
         augmentation[:, photo.BACKGROUND_AFFINE] = (0.2, 0.05, -1, -0.05, 0.3, 1)
-    offsets = control.find_offsets(PHOTOS)
-    block, source = memory.reserve(offsets.end), memory.reserve(photos.nbytes + BEHIND)
-    memory.put(source, photos)
-    settings = np.zeros(1, control.SETTINGS)
-    settings["photos"], settings["source"] = COUNT, (source, *side)
-    for at, values in ((0, settings), (offsets.indices, index), (offsets.augmentation, augmentation)):
-        memory.put(block + at, values)
-    image_launch(frame)
-    (name, life), = frame.lifetimes().items()
-    frame.restart({"control": block}, {name: memory.reserve(life.bytes)})
-    Machine(memory).run(image_launch(frame))
-    t = frame._photo()
+    t = write_photos(frame, memory, photos, augmentation, index)
     got = memory.get(t.address, PHOTOS * t.height * t.width * 4, np.float32).reshape(PHOTOS, t.height, t.width, 4)
     wanted = photo.transform(photos, augmentation, (34, 33), mean, std, index=index)
     assert relative_error(got[:COUNT, :34, :33, :3], wanted) < 1e-5
     assert not got[COUNT:, :34, :33].any()
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed"])
+def test_grey_photos_of_dense_layers_are_vectors_without_gaps(precision):
+    b, memory = Builder("small", (4, 6, 1), (0.5,), (0.25,)), Memory(1 << 15)
+    graph = b.graph(b.add("dense", "d", b.add("flatten", "f", "photo"), units=3))
+    frame = Frame(lower(graph, False), lay_out_parameters(graph), PHOTOS, precision, replace(AMPERE, processors=1))
+    photos = np.random.default_rng(3).integers(0, 256, (2, 4, 6, 3), dtype=np.uint8)
+    identity, index = photo.identity_augmentation(COUNT, 4, 6), np.arange(COUNT, dtype=np.int32)
+    t = write_photos(frame, memory, photos, identity, index)
+    assert (t.pitch, frame.flat(Value(PHOTO, (24,)))[1].tolist()) == (1, list(range(24)))
+    got = memory.get(t.address, COUNT * 24, np.float32 if precision == "float32" else np.uint16)
+    if precision == "mixed":
+        got = (got.astype(np.uint32) << 16).view(np.float32)
+    wanted = photo.transform(photos, identity, (4, 6), (0.5,), (0.25,), index=index)
+    assert relative_error(got.reshape(wanted.shape), wanted) < (1e-5 if precision == "float32" else 1e-2)

@@ -162,7 +162,7 @@ def _colour(source, mine, h, w, row, x, y, boxed, rgb):
 
 def make_photo(element: int, channels: int, pixel: int) -> Any:
     """The kernel for outputs of 3 channels or 1 (grey), with `pixel` elements per pixel; grid: pixels, photos."""
-    HALF, GREY, EIGHT = element == 2, channels == 1, pixel == 8
+    HALF, GREY, ONE, EIGHT = element == 2, channels == 1, pixel == 1, pixel == 8
 
     def photo(control, source, rows, index, out, total, height, width, by_width, ldr, ldn, m0, m1, m2, s0, s1, s2):
         row = cuda.shared.array(AUGMENTATION_SIZE, f32)
@@ -192,7 +192,11 @@ def make_photo(element: int, channels: int, pixel: int) -> Any:
                     rgb[i] = f32(0.0) if bare or (GREY and i > 0) else rgb[i]
             where, zero = i64(n) * ldn + i64(oy) * ldr + ox, u32(0)
             target = u64(out + u64(where * (element * pixel)))
-            if HALF:
+            if ONE and HALF:
+                ptx.store_half(target, ptx.pack_bf16(rgb[0], f32(0.0)))
+            elif ONE:
+                ptx.store_float(target, rgb[0])
+            elif HALF:
                 low, high = ptx.pack_bf16(rgb[0], rgb[1]), ptx.pack_bf16(rgb[2], f32(0.0))
                 if EIGHT:
                     ptx.store4(target, low, high, zero, zero)
