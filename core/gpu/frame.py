@@ -303,7 +303,7 @@ def _photo_layout(program: Program, element: int) -> tuple[tuple[int, int, int, 
     """Largest padding of a convolution of the photo, by side; elements per pixel: 4, or 8 if a bf16 window may start at
     an odd pixel, or 1 for a grey photo that only dense layers read."""
     readers = [s for s in program.steps if any(value.buffer == PHOTO for value in s.inputs)]
-    height, width, channels = program.buffers[PHOTO]
+    height, width, channels = program.buffers.get(PHOTO, (0, 0, 0))
     if channels == 1 and all(s.op == "dense" for s in readers) and height * width * element % 16 == 0 == width % 2:
         return (0, 0, 0, 0), 1
     windows = [read_window(s.attributes) for s in readers if s.op == "conv2d"]
