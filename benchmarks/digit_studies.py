@@ -16,8 +16,10 @@ import argparse
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -77,33 +79,34 @@ def shift(photos: Array, pixels: int) -> Array:
 
 
 LEVELS = ("naive", "shared", "cublas", "tensor_core", "auto")
-STEPS = 200
+ROUNDS, STEPS = 7, 40
 
 
 def product_rows(train: Digits, test: Digits, device: str) -> Iterator[Row]:
-    theirs = torch_step(*train)
+    theirs = torch_steps(*train)
     for level in LEVELS:
         learned = learn(RECIPES["classic"], train, test, device, algorithm=level)
         yield percentage(f"perceptron test accuracy, {level}", learned.accuracy)
-        yield make_row(f"perceptron step, {level}", our_step(level, device, *train), theirs, "ms")
+        with our_step(level, device, *train) as step:
+            times = time_by_turns({"": step, **theirs})
+        yield make_row(f"perceptron step, {level}", times.pop(""), times, "ms")
 
 
-def our_step(level: str, device: str, photos: Array, labels: Array) -> float:
-    """Milliseconds of a step, the mean of STEPS."""
+@contextmanager
+def our_step(level: str, device: str, photos: Array, labels: Array) -> Iterator[Callable[[], Any]]:
     recipe, graph = RECIPES["classic"], digit_graph(RECIPES["classic"])
     plan = compile_plan(with_loss(graph, 0.0, ()), device=device, batch=recipe.batch, training=True, algorithm=level,
                         optimizer=Optimizer("sgd", 0.0, False))  # fmt: skip
-    plan.load(initial_weights(graph, 0))
-    plan.keep_photos(np.repeat(photos[: recipe.batch], 3, -1))
-    augmentation = identity_augmentation(recipe.batch, SIDE, SIDE)
-    batch = PhotoBatch(None, augmentation, labels[: recipe.batch], np.arange(recipe.batch))
-    milliseconds = time_calls(lambda: plan.train_step(batch, recipe.rate))
-    plan.close()
-    return milliseconds
+    with closing(plan):
+        plan.load(initial_weights(graph, 0))
+        plan.keep_photos(np.repeat(photos[: recipe.batch], 3, -1))
+        augmentation = identity_augmentation(recipe.batch, SIDE, SIDE)
+        batch = PhotoBatch(None, augmentation, labels[: recipe.batch], np.arange(recipe.batch))
+        yield lambda: plan.train_step(batch, recipe.rate)
 
 
-def torch_step(photos: Array, labels: Array) -> dict[str, float]:
-    """Milliseconds of PyTorch's step with launches from Python, and as a captured graph."""
+def torch_steps(photos: Array, labels: Array) -> dict[str, Callable[[], Any]]:
+    """PyTorch's step with launches from Python, and as a captured graph."""
     from benchmarks.pytorch import torch
 
     recipe = RECIPES["classic"]
@@ -119,7 +122,6 @@ def torch_step(photos: Array, labels: Array) -> dict[str, float]:
         descent.step()
         return loss.detach()
 
-    eager = time_calls(lambda: queue().item())
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         queue()
@@ -132,17 +134,19 @@ def torch_step(photos: Array, labels: Array) -> dict[str, float]:
         graph.replay()
         loss.item()
 
-    return {"PyTorch eager": eager, "PyTorch graph": time_calls(replay)}
+    return {"PyTorch eager": lambda: queue().item(), "PyTorch graph": replay}
 
 
-def time_calls(run: Callable[[], Any]) -> float:
-    """Milliseconds of a call, the mean of STEPS; the loss is read after each."""
-    for _ in range(5):
-        run()
-    begin = time.perf_counter()
-    for _ in range(STEPS):
-        run()
-    return 1e3 * (time.perf_counter() - begin) / STEPS
+def time_by_turns(steps: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """Milliseconds of a step, whose loss is read: the median of the rounds, in each of which all run by turns."""
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for number in range(ROUNDS + 1):
+        for name, run in steps.items():
+            begin = time.perf_counter()
+            for _ in range(STEPS):
+                run()
+            times[name] += [1e3 * (time.perf_counter() - begin) / STEPS] if number else []  # the first warms up
+    return {name: median(values) for name, values in times.items()}
 
 
 PARTS = {"classic": classic_rows, "shifted": shifted_rows, "products": product_rows}

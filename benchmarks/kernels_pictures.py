@@ -20,8 +20,7 @@ def draw_all(gpu: Mapping[str, Any], digits: Mapping[str, Any], ways: Mapping[st
     """Write every picture whose figures there are."""
     PICTURES.mkdir(exist_ok=True)
     algorithms, peers = gpu["algorithms"], {row["name"]: row["peers"] for row in gpu["rows"]}
-    step = algorithms["squeezenet1_0 step by the ladder b32"]
-    bars("step", "SqueezeNet 1.0, one training iteration of 32", "ms", step)
+    bars("step", "SqueezeNet 1.0, one training iteration of 32", "ms", algorithms["squeezenet1_0 iteration b32"])
     conv = {f"{way}, {direction}": ms for direction in DIRECTIONS for way, ms in
             {**algorithms[f"conv2d {direction} {LAYER}"], **peers[f"conv2d {direction} {LAYER}"]}.items()}
     bars("convolution", f"convolution {LAYER}, batch 32", "ms", conv)

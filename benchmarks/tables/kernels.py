@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.tables.results import figure, markdown_table, newest
-from core.ops.registry import ALGORITHM_ORDER
+from core.ops.registry import rank
 
 ALIKE = ("conv2d backward_input 1x1 13px 512->64", "conv2d backward_weight 1x1 13px 512->64")
 """Rows that show nothing that the others do not."""
@@ -19,15 +19,15 @@ def cells_of(algorithms: dict[str, float], order: tuple[str, ...], missing: str 
 
 
 def conv_table(results: dict[str, Any]) -> str:
-    order, rows = ("naive", "shared", "im2col", "tensor_core"), []
+    order, rows = ("naive", "shared", "im2col"), []
     peers = {row["name"]: row for row in results["rows"]}
     for layer in LAYERS:
         for direction in DIRECTIONS:
             name = f"conv2d {direction} {layer}"
             if name in results["algorithms"] and name not in ALIKE:
-                cells = cells_of(results["algorithms"][name], order)
+                cells = [*cells_of(results["algorithms"][name], order), figure(peers[name]["ours"])]
                 rows.append([f"{layer}, {direction}", *cells, figure(peers[name]["peers"]["cudnn float32"])])
-    return markdown_table(["layer, pass (ms, batch 32)", *order, "cuDNN float32"], rows)
+    return markdown_table(["layer, pass (ms, batch 32)", *order, "tensor cores", "cuDNN float32"], rows)
 
 
 BETWEEN = ("2048", "8192")
@@ -49,9 +49,7 @@ def bf16_table(results: dict[str, Any]) -> str:
     rows = []
     for row in results["rows"]:
         if row["name"].startswith("matmul bf16") and row["name"][12:] not in BETWEEN:
-            algorithms = results["algorithms"][row["name"]]
-            older = max(value for name, value in algorithms.items() if name.startswith("tensor_core"))
-            cells = cells_of({**algorithms, "tensor_core": older}, ("tensor_core", "copy_engine"))
+            cells = cells_of(results["algorithms"][row["name"]], ("tensor_core", "tma"))
             rows.append([row["name"][12:], *cells, *shares(row, "bf16")])
     head = ["size (TFLOP/s)", "tensor_core", "tma", "cuBLAS bf16", "best of cuBLAS, %", "of the peak, %"]
     return markdown_table(head, rows)
@@ -66,8 +64,7 @@ def shares(row: dict[str, Any], kind: str) -> list[str]:
 def depthwise_table(results: dict[str, Any]) -> str:
     """A column for every algorithm and for the peer."""
     chosen = [row for row in results["rows"] if row["name"].startswith("depthwise")]
-    known = {algorithm for row in chosen for algorithm in results["algorithms"][row["name"]]}
-    algorithms = tuple(sorted(known, key=ALGORITHM_ORDER.index))
+    algorithms = tuple(sorted({name for row in chosen for name in results["algorithms"][row["name"]]}, key=rank))
     rows = [[row["name"], *cells_of(results["algorithms"][row["name"]], algorithms, "–"),
              figure(row["peers"]["cudnn float32"]), f"{row['ratio']:.2f}"] for row in chosen]  # fmt: skip
     return markdown_table(["(ms)", *algorithms, "cuDNN float32", "best over cuDNN"], rows)
