@@ -64,7 +64,8 @@ def shares(row: dict[str, Any], kind: str) -> list[str]:
 def depthwise_table(results: dict[str, Any]) -> str:
     """A column for every algorithm and for the peer."""
     chosen = [row for row in results["rows"] if row["name"].startswith("depthwise")]
-    algorithms = tuple(sorted({name for row in chosen for name in results["algorithms"][row["name"]]}, key=rank))
+    known = dict.fromkeys(name for row in chosen for name in results["algorithms"][row["name"]])
+    algorithms = tuple(sorted(known, key=rank))
     rows = [[row["name"], *cells_of(results["algorithms"][row["name"]], algorithms, "–"),
              figure(row["peers"]["cudnn float32"]), f"{row['ratio']:.2f}"] for row in chosen]  # fmt: skip
     return markdown_table(["(ms)", *algorithms, "cuDNN float32", "best over cuDNN"], rows)
