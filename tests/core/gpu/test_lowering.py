@@ -94,7 +94,7 @@ def test_what_is_between_the_photos_convolution_and_its_pool_is_in_memory_only_t
 
 
 def test_filters_in_parts_give_the_convolution():
-    """Tap by tap and part by part, in the order of the kernels of Hopper; `test_sm90_halo_tma` has rotated ones."""
+    """Tap by tap and part by part, in the order of the kernels of Hopper; `test_sm90_halo` has rotated ones."""
     draw, channels, side, size = np.random.default_rng(0), 48, 5, 32
     weight = draw.normal(size=(32, 3, 3, channels))
     packed = weight.reshape(-1)[pack_vectors([np.arange(weight.size).reshape(weight.shape)], size)]
