@@ -17,12 +17,6 @@ from tests.helpers import golden
 STEPS = 10
 
 
-def convolve(name, norm, *args, **kwargs):
-    """Named layers: convolution and, if wanted, its batch norm."""
-    layers = [(name, nn.Conv2d(*args, bias=not norm, **kwargs))]
-    return [*layers, (f"{name}_bn", nn.BatchNorm2d(args[1]))] if norm else layers
-
-
 class Fire(nn.Module):
     def __init__(self, channels, squeeze, expand, norm):
         super().__init__()
@@ -47,7 +41,8 @@ class SqueezeNet(nn.Module):
             "1_0": (0, (16, 64), (16, 64), (32, 128), 0, (32, 128), (48, 192), (48, 192), (64, 256), 0, (64, 256)),
             "1_1": (0, (16, 64), (16, 64), 0, (32, 128), (32, 128), 0, (48, 192), (48, 192), (64, 256), (64, 256)),
         }[version]  # 0 is a pool
-        layers = [*convolve("0", norm, 3, *first, stride=2), ("1", nn.ReLU())]
+        layers = [("0", nn.Conv2d(3, *first, stride=2, bias=not norm))]
+        layers += [*([("0_bn", nn.BatchNorm2d(first[0]))] if norm else []), ("1", nn.ReLU())]
         channels = first[0]
         for i, row in enumerate(rows, 2):
             if row == 0:
