@@ -1,4 +1,4 @@
-"""Whole small networks on the CPU plan against the reference in float64, and what a plan promises."""
+"""Whole networks on the CPU plan against the reference in float64 and PyTorch, and what a plan promises."""
 
 import gc
 import weakref
@@ -20,6 +20,7 @@ from core.optim import optimizer as optimizer_reference
 from core.program import fold_batch_norm, fold_weights
 from core.training.step import take_step
 from tests.golden.cases import ON_DEVICES
+from tests.helpers import golden as pytorch
 from tests.helpers.compare import assert_close
 from tests.helpers.golden import weights_of
 from tests.helpers.gpu_network import batch_for
@@ -111,6 +112,26 @@ def test_inference_agrees_with_the_reference_on_the_unfolded_network(name, count
     want = reference_values(graph, weights, batch)
     assert_close(got["logits"], want[graph.output], 1e-4)
     assert_close(got[kept], want[kept], 1e-4)
+
+
+@pytest.mark.parametrize("name", pytorch.LOGITS)
+def test_logits_of_1000_classes_agree_with_pytorch(name):
+    golden = pytorch.golden_logits(name)
+    plan = CpuPlan(fold_batch_norm(golden.graph), batch=2, training=False)
+    plan.load(fold_weights(golden.graph, golden.weights))
+    assert_close(plan.predict(golden.batch())["logits"], golden.logits, 1e-4)
+
+
+@pytest.mark.parametrize("name", pytorch.TRAINING)
+def test_loss_gradients_and_running_statistics_agree_with_pytorch(name):
+    golden = pytorch.golden_training(name)
+    plan = CpuPlan(golden.training_graph, batch=4, training=True)
+    plan.load(golden.weights)
+    result = plan.gradient(golden.batch())
+    assert abs(result.loss - golden.loss) < 1e-4 * golden.loss
+    golden.assert_gradients(plan.gradients())
+    for key, wanted in golden.updated.items():
+        pytorch.assert_matches(plan.weights()[key], wanted, 1e-4, name=key)
 
 
 @pytest.mark.parametrize("optimizer", ON_DEVICES, ids=lambda optimizer: optimizer.name)
