@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import shiboken6
-from PySide6.QtCore import QSettings
 from PySide6.QtWidgets import QApplication, QFileDialog, QInputDialog, QLabel
 
 from app import paths, resources
@@ -14,7 +13,6 @@ from app.cards import find_card
 from app.panels.diagnose.adaptation import AdaptationDialog
 from app.panels.diagnose.models import ModelsDialog
 from app.panels.diagnose.start_page import crop_name
-from app.paths import Settings
 from app.translation import sentence, tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.model_list import IMPORTED, OWN, SHIPPED, keep_import, list_models, shipped_model
@@ -27,11 +25,6 @@ from tests.helpers.models import write_small_model
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
-
-
-@pytest.fixture
-def settings(tmp_path, qapp, home):
-    return Settings(QSettings(str(tmp_path / "s.ini"), QSettings.Format.IniFormat))
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 import cv2
 import numpy as np
 import pytest
-from PySide6.QtCore import QByteArray, QSettings, Qt
+from PySide6.QtCore import QByteArray, Qt
 from PySide6.QtGui import QColor
 
 from app import installation, resources
@@ -17,7 +17,7 @@ from app.__main__ import main
 from app.cards import card_html, find_card
 from app.mask import encode_mask
 from app.panels.train.confusion import ConfusionModel
-from app.paths import RECENT, Settings
+from app.paths import RECENT
 from app.processes.writing import render, write_csv
 from app.theme import DARK, LIGHT, Theme, stylesheet
 from app.viewmodels.result import PhotoResult
@@ -29,11 +29,6 @@ from tests.helpers.texts import ROOT
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
-
-
-@pytest.fixture
-def settings(tmp_path, qapp):
-    return Settings(QSettings(str(tmp_path / "s.ini"), QSettings.Format.IniFormat))
 
 
 def test_settings_come_back_as_they_were_set(settings):

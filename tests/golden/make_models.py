@@ -11,15 +11,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from core.ops.flatten import to_torch
+from tests.golden.make_ops import make_optimizer
 from tests.helpers import golden
 
 STEPS = 10
-
-
-def convolve(name, norm, *args, **kwargs):
-    """Named layers: convolution and, if wanted, its batch norm."""
-    layers = [(name, nn.Conv2d(*args, bias=not norm, **kwargs))]
-    return [*layers, (f"{name}_bn", nn.BatchNorm2d(args[1]))] if norm else layers
 
 
 class Fire(nn.Module):
@@ -46,7 +41,8 @@ class SqueezeNet(nn.Module):
             "1_0": (0, (16, 64), (16, 64), (32, 128), 0, (32, 128), (48, 192), (48, 192), (64, 256), 0, (64, 256)),
             "1_1": (0, (16, 64), (16, 64), 0, (32, 128), (32, 128), 0, (48, 192), (48, 192), (64, 256), (64, 256)),
         }[version]  # 0 is a pool
-        layers = [*convolve("0", norm, 3, *first, stride=2), ("1", nn.ReLU())]
+        layers = [("0", nn.Conv2d(3, *first, stride=2, bias=not norm))]
+        layers += [*([("0_bn", nn.BatchNorm2d(first[0]))] if norm else []), ("1", nn.ReLU())]
         channels = first[0]
         for i, row in enumerate(rows, 2):
             if row == 0:
@@ -61,65 +57,61 @@ class SqueezeNet(nn.Module):
         return self.classifier(self.features(x)).flatten(1)
 
 
-class SamePad(nn.Module):
-    """TensorFlow's "same" padding for a kernel of 3."""
-
-    def __init__(self, stride):
-        super().__init__()
-        self.stride = stride
+class SameConv(nn.Conv2d):
+    """With TensorFlow's "same" padding for a kernel of 3."""
 
     def forward(self, x):
-        pads = []
+        pads, stride = [], self.stride[0]
         for size in (x.shape[3], x.shape[2]):
-            total = max((-(-size // self.stride) - 1) * self.stride + 3 - size, 0)
+            total = max((-(-size // stride) - 1) * stride + 3 - size, 0)
             pads += [total // 2, total - total // 2]
-        return F.pad(x, pads)
+        return super().forward(F.pad(x, pads))
 
 
-def conv_norm_relu6(inputs, outputs, kernel, stride, groups, tensorflow):
-    even = 0 if tensorflow and kernel == 3 else (kernel - 1) // 2
-    conv = nn.Conv2d(inputs, outputs, kernel, stride, even, groups=groups, bias=False)
-    layers = OrderedDict([("0", conv), ("1", nn.BatchNorm2d(outputs)), ("2", nn.ReLU6())])
-    if tensorflow and kernel == 3:
-        layers = OrderedDict([("pad", SamePad(stride)), *layers.items()])
-    return nn.Sequential(layers)
+def conv_norm(inputs, outputs, kernel, stride, groups, activation, tensorflow=False, **norm):
+    same = tensorflow and kernel == 3
+    conv, padding = (SameConv, 0) if same else (nn.Conv2d, kernel // 2)
+    layers = [conv(inputs, outputs, kernel, stride, padding, groups=groups, bias=False)]
+    return nn.Sequential(*layers, nn.BatchNorm2d(outputs, **norm), *([activation()] if activation else []))
 
 
-class InvertedResidual(nn.Module):
-    def __init__(self, inputs, outputs, stride, expansion, tensorflow):
+class Residual(nn.Module):
+    """Layers under a name, and their input added to their output where `skip` says so."""
+
+    def __init__(self, name, layers, skip):
         super().__init__()
-        wide = inputs * expansion
-        layers = [conv_norm_relu6(inputs, wide, 1, 1, 1, tensorflow)] if expansion > 1 else []
-        layers.append(conv_norm_relu6(wide, wide, 3, stride, wide, tensorflow))
-        self.conv = nn.Sequential(*layers, nn.Conv2d(wide, outputs, 1, bias=False), nn.BatchNorm2d(outputs))
-        self.skip = stride == 1 and inputs == outputs
+        self.name, self.skip = name, skip
+        self.add_module(name, nn.Sequential(*layers))
 
     def forward(self, x):
-        return x + self.conv(x) if self.skip else self.conv(x)
+        out = self.get_submodule(self.name)(x)
+        return x + out if self.skip else out
 
 
-class MobileNetV2(nn.Module):
-    def __init__(self, classes, tensorflow):
+class MobileNet(nn.Module):
+    def __init__(self, features, *classifier):
         super().__init__()
-        layers, channels = [conv_norm_relu6(3, 32, 3, 2, 1, tensorflow)], 32
-        for expansion, out, blocks, stride in (
-            (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
-        ):  # fmt: skip
-            for block in range(blocks):
-                layers.append(InvertedResidual(channels, out, stride if block == 0 else 1, expansion, tensorflow))
-                channels = out
-        layers.append(conv_norm_relu6(channels, 1280, 1, 1, 1, tensorflow))
-        self.features = nn.Sequential(*layers)
-        self.classifier = nn.Sequential(nn.Dropout(0.0), nn.Linear(1280, classes))
+        self.features, self.classifier = nn.Sequential(*features), nn.Sequential(*classifier)
 
     def forward(self, x):
         return self.classifier(self.features(x).mean((2, 3)))
 
 
-def conv_norm(inputs, outputs, kernel, stride, groups, activation):
-    conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
-    layers = [conv, nn.BatchNorm2d(outputs, eps=1e-3, momentum=0.01)]
-    return nn.Sequential(*layers, *([activation()] if activation else []))
+def mobilenetv2(classes, tensorflow):
+    def conv(*shape):
+        return conv_norm(*shape, nn.ReLU6, tensorflow)
+
+    layers, channels = [conv(3, 32, 3, 2, 1)], 32
+    for expansion, out, blocks, first in (
+        (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
+    ):  # fmt: skip
+        for stride in (first, *[1] * (blocks - 1)):
+            wide = channels * expansion
+            parts = [conv(channels, wide, 1, 1, 1)] if expansion > 1 else []
+            parts += [conv(wide, wide, 3, stride, wide), nn.Conv2d(wide, out, 1, bias=False), nn.BatchNorm2d(out)]
+            layers.append(Residual("conv", parts, stride == 1 and channels == out))
+            channels = out
+    return MobileNet([*layers, conv(channels, 1280, 1, 1, 1)], nn.Dropout(0.0), nn.Linear(1280, classes))
 
 
 class SqueezeExcitation(nn.Module):
@@ -130,19 +122,6 @@ class SqueezeExcitation(nn.Module):
     def forward(self, x):
         scale = self.fc2(F.relu(self.fc1(F.adaptive_avg_pool2d(x, 1))))
         return x * (F.relu6(scale + 3) / 6)  # F.hardsigmoid's gradient in float64 has 1 / 6 in float32
-
-
-class InvertedResidual3(nn.Module):
-    def __init__(self, inputs, kernel, wide, outputs, squeezed, activation, stride):
-        super().__init__()
-        layers = [conv_norm(inputs, wide, 1, 1, 1, activation)] if wide != inputs else []
-        layers.append(conv_norm(wide, wide, kernel, stride, wide, activation))
-        layers += [SqueezeExcitation(wide, squeezed)] if squeezed else []
-        self.block = nn.Sequential(*layers, conv_norm(wide, outputs, 1, 1, 1, None))
-        self.skip = stride == 1 and inputs == outputs
-
-    def forward(self, x):
-        return x + self.block(x) if self.skip else self.block(x)
 
 
 RE, HS = nn.ReLU, nn.Hardswish
@@ -157,21 +136,20 @@ MOBILENETV3 = {  # kernel, channels within, channels, squeezed channels, activat
 }  # fmt: skip
 
 
-class MobileNetV3(nn.Module):
-    def __init__(self, size, classes):
-        super().__init__()
-        hidden, *rows = MOBILENETV3[size]
-        layers, channels = [conv_norm(3, 16, 3, 2, 1, HS)], 16
-        for row in rows:
-            layers.append(InvertedResidual3(channels, *row))
-            channels = row[2]
-        self.features = nn.Sequential(*layers, conv_norm(channels, 6 * channels, 1, 1, 1, HS))
-        self.classifier = nn.Sequential(
-            nn.Linear(6 * channels, hidden), nn.Hardswish(), nn.Dropout(0.0), nn.Linear(hidden, classes)
-        )
-
-    def forward(self, x):
-        return self.classifier(self.features(x).mean((2, 3)))
+def mobilenetv3(size, classes):
+    hidden, *rows = MOBILENETV3[size]
+    norm = {"eps": 1e-3, "momentum": 0.01}
+    layers, channels = [conv_norm(3, 16, 3, 2, 1, HS, **norm)], 16
+    for kernel, wide, out, squeezed, activation, stride in rows:
+        parts = [conv_norm(channels, wide, 1, 1, 1, activation, **norm)] if wide != channels else []
+        parts.append(conv_norm(wide, wide, kernel, stride, wide, activation, **norm))
+        parts += [SqueezeExcitation(wide, squeezed)] if squeezed else []
+        parts.append(conv_norm(wide, out, 1, 1, 1, None, **norm))
+        layers.append(Residual("block", parts, stride == 1 and channels == out))
+        channels = out
+    layers.append(conv_norm(channels, 6 * channels, 1, 1, 1, HS, **norm))
+    head = nn.Linear(6 * channels, hidden), nn.Hardswish(), nn.Dropout(0.0), nn.Linear(hidden, classes)
+    return MobileNet(layers, *head)
 
 
 class Cnn(nn.Module):
@@ -200,9 +178,9 @@ def module(name, classes=10, image_size=224):
     if name.startswith("squeezenet"):
         made = SqueezeNet(name[10:13], classes, name.endswith("_bn"))
     elif name.startswith("mobilenetv2"):
-        made = MobileNetV2(classes, name.endswith("tensorflow"))
+        made = mobilenetv2(classes, name.endswith("tensorflow"))
     elif name.startswith("mobilenetv3"):
-        made = MobileNetV3(name.rpartition("_")[2], classes)
+        made = mobilenetv3(name.rpartition("_")[2], classes)
     elif name.startswith("cnn"):
         made = Cnn(4 if name.endswith("full") else 2, image_size, classes)
     else:
@@ -269,11 +247,7 @@ def make_losses(name, x, labels, size):
             {"params": [p for k, p in net.named_parameters() if decays[k]], "weight_decay": ours.weight_decay},
             {"params": [p for k, p in net.named_parameters() if not decays[k]], "weight_decay": 0.0},
         ]
-        if kind == "sgd":
-            optimizer = torch.optim.SGD(groups, rate, ours.momentum, nesterov=ours.nesterov)
-        else:
-            made_by = torch.optim.Adam if kind == "adam" else torch.optim.AdamW
-            optimizer = made_by(groups, rate, (ours.beta1, ours.beta2), ours.epsilon)
+        optimizer = make_optimizer(ours, groups, rate)
         losses = []
         for _ in range(STEPS):
             optimizer.zero_grad()

@@ -111,17 +111,21 @@ def answer(case):
     return {name: tensor.numpy() for name, tensor in wanted.items()}
 
 
+def make_optimizer(ours, groups, rate):
+    """PyTorch's optimizer of the same settings; `groups` say what decays."""
+    if ours.name == "sgd":
+        return torch.optim.SGD(groups, rate, ours.momentum, nesterov=ours.nesterov)
+    kind = torch.optim.Adam if ours.name == "adam" else torch.optim.AdamW
+    return kind(groups, rate, (ours.beta1, ours.beta2), ours.epsilon)
+
+
 def updated(optimizer, rate):
     """Weights after each step of PyTorch's optimizer, ``(steps, weights)``."""
     start = torch.tensor(update_weights())
     half = len(start) // 2
     parts = [start[:half].clone().requires_grad_(), start[half:].clone().requires_grad_()]
     groups = [{"params": parts[:1], "weight_decay": optimizer.weight_decay}, {"params": parts[1:], "weight_decay": 0.0}]
-    if optimizer.name == "sgd":
-        theirs = torch.optim.SGD(groups, rate, optimizer.momentum, nesterov=optimizer.nesterov)
-    else:
-        kind = torch.optim.Adam if optimizer.name == "adam" else torch.optim.AdamW
-        theirs = kind(groups, rate, (optimizer.beta1, optimizer.beta2), optimizer.epsilon)
+    theirs = make_optimizer(optimizer, groups, rate)
     weights = []
     for gradient in torch.tensor(update_gradients()):
         for part, own in zip(parts, (gradient[:half], gradient[half:]), strict=True):

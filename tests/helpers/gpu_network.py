@@ -1,4 +1,4 @@
-"""Random weights and batches for whole networks on the GPU."""
+"""Random weights and batches for whole networks, on the GPU and elsewhere."""
 
 from dataclasses import replace
 
@@ -47,8 +47,8 @@ def batch_for(graph, count, seed=1, side=80):
     photos = draw.integers(0, 256, (count, side, side + 6, 3), dtype=np.uint8)
     augmentation = identity_augmentation(count, (side, side + 6), (height, width))
     augmentation[0, 18:20] = (0.1, 1.5)
-    augmentation[1, 20:24] = (3, 4, 12, 15)
-    augmentation[1, 6], augmentation[1, 8] = 0.8, 0.1
+    augmentation[1:2, 20:24] = (3, 4, 12, 15)  # of a second photo
+    augmentation[1:2, 6], augmentation[1:2, 8] = 0.8, 0.1
     return PhotoBatch(photos, augmentation, draw.integers(0, graph.classes, count).astype(np.int32))
 
 

@@ -20,6 +20,21 @@ def network_inputs(graph, batch, kept=None, backgrounds=None):
     return photo.transform(photos, batch.augmentation, node.shape[:2], mean, std, backgrounds, batch.index)
 
 
+def exact(arrays):
+    return {name: array.astype(np.float64) for name, array in arrays.items()}
+
+
+def reference_values(graph, weights, batch):
+    """Every value of a prediction, by name, in float64."""
+    return forward(graph, exact(weights), network_inputs(graph, batch).astype(np.float64))
+
+
+def reference_gradients(graph, weights, batch, mode=None):
+    """Loss and gradients of a batch in float64 (`core.ops.network.loss_and_gradients`)."""
+    x = network_inputs(graph, batch).astype(np.float64)
+    return loss_and_gradients(graph, exact(weights), x, batch.labels, mode, batch.targets)
+
+
 def flatten_trained(arrays, layout):
     """Trained parameters, or their gradients, in one flat array as plans keep them; 0 where there is none."""
     flat = np.zeros(layout.trained, np.float32)

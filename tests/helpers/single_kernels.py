@@ -66,19 +66,23 @@ def given_and_wanted(problem):
 def check(op, limit, run, chosen=lambda candidate: True):
     """(candidate, direction, case, relative error, tolerance) of every entry and every case that it does not refuse."""
     for problem in problems(op, limit):
-        given, wanted = given_and_wanted(problem)
-        for candidate, direction in entries(op):
-            results = [name for name in wanted if name in WRITES[direction]]
-            if not chosen(candidate) or not results or reason_against(candidate, direction, problem):
-                continue
-            arrays = {name: value.copy() for name, value in given.items()} | {"mode": MODE}
-            if direction != "forward":
-                arrays["out"] = wanted["out"].astype(np.float32)
-            arrays |= {n: poisoned(wanted[n].shape) for n in results if n not in arrays or n == "out"}
-            run(candidate, direction, problem, arrays)
-            errors = [relative_error(arrays[name], wanted[name]) for name in results]
-            text = str(problem.inputs) if op == "matmul" else label(problem)
-            yield candidate, direction, text, max(errors), tolerance_of(candidate, direction)
+        yield from check_case(problem, run, chosen)
+
+
+def check_case(problem, run, chosen):
+    given, wanted = given_and_wanted(problem)
+    for candidate, direction in entries(problem.op):
+        results = [name for name in wanted if name in WRITES[direction]]
+        if not chosen(candidate) or not results or reason_against(candidate, direction, problem):
+            continue
+        arrays = {name: value.copy() for name, value in given.items()} | {"mode": MODE}
+        if direction != "forward":
+            arrays["out"] = wanted["out"].astype(np.float32)
+        arrays |= {n: poisoned(wanted[n].shape) for n in results if n not in arrays or n == "out"}
+        run(candidate, direction, problem, arrays)
+        errors = [relative_error(arrays[name], wanted[name]) for name in results]
+        text = str(problem.inputs) if problem.op == "matmul" else label(problem)
+        yield candidate, direction, text, max(errors), tolerance_of(candidate, direction)
 
 
 def run_on_gpu(candidate, direction, problem, arrays):

@@ -10,12 +10,13 @@ import cv2
 import numpy as np
 import pytest
 import shiboken6
-from PySide6.QtCore import QEvent, QMimeData, QPointF, Qt, QThread, QTimer, QUrl
+from PySide6.QtCore import QEvent, QMimeData, QPointF, QSettings, Qt, QThread, QTimer, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from app import translation
+from app.paths import Settings
 from app.processes import entry
 from core.data.photo_reader import READERS
 
@@ -35,6 +36,11 @@ def offscreen():
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("LEAFCLINIC_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
+
+
+@pytest.fixture
+def settings(tmp_path, qapp, home):
+    return Settings(QSettings(str(tmp_path / "s.ini"), QSettings.Format.IniFormat))
 
 
 def children() -> set[int]:
@@ -95,7 +101,6 @@ def start(qapp, qtbot, home, nothing_left, monkeypatch, request):
     """
     from app import application, paths, theme
     from app.main_window import FIRST_SIZE
-    from app.paths import Settings
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(home / "cache"))
     if request.node.get_closest_marker("styled") is None:

@@ -1,21 +1,17 @@
 """Dense layers of a whole batch at once: the same numbers as photo by photo, for any batch and in parts."""
 
-import numpy as np
 import pytest
 
 from core.cpu.plan import CpuPlan
 from core.cpu.products import is_dense_dominated
-from core.device import PhotoBatch
 from core.graph import PHOTO
 from core.models.architectures import build
 from core.ops.builder import Builder, with_loss
-from core.ops.contract import Mode
-from core.ops.network import forward, loss_and_gradients
-from core.ops.photo import identity_augmentation
 from core.program import lower
 from tests.helpers.compare import assert_close
 from tests.helpers.golden import weights_of
-from tests.helpers.reference_plan import network_inputs
+from tests.helpers.gpu_network import batch_for
+from tests.helpers.reference_plan import reference_gradients, reference_values
 
 SIDE = 6
 
@@ -38,18 +34,6 @@ def _behind_pool():
     return b.graph(b.add("dense", "last", b.add("relu6", "r", b.add("add", "sum", x, alone)), units=5))
 
 
-def _batch(count, seed=0):
-    rng = np.random.default_rng(seed)
-    photos = rng.integers(0, 256, (count, SIDE, SIDE, 3), dtype=np.uint8)
-    labels = rng.integers(0, 5, count).astype(np.int32)
-    return PhotoBatch(photos, identity_augmentation(count, SIDE, SIDE), labels)
-
-
-def _exact(graph, batch):
-    exact = {k: v.astype(np.float64) for k, v in weights_of(graph).items()}
-    return network_inputs(graph, batch).astype(np.float64), exact
-
-
 def test_only_networks_whose_work_is_in_dense_layers_are_computed_that_way():
     shares = {name: is_dense_dominated(lower(build(name, 10, 32), False)) for name in ("mlp", "cnn", "mobilenetv2")}
     assert shares == {"mlp": True, "cnn": True, "mobilenetv2": False}
@@ -61,11 +45,10 @@ def test_gradients_agree_with_the_reference_for_any_number_of_photos(make, batch
     graph = with_loss(make(), 0.1, ())
     plan = CpuPlan(graph, batch=batch, training=True, threads=2)
     plan.load(weights_of(graph))
-    plan.gradient(_batch(batch, 9))  # what other photos left behind must not be seen
-    photos = _batch(count)
+    plan.gradient(batch_for(graph, batch, 9))  # what other photos left behind must not be seen
+    photos = batch_for(graph, count)
     result = plan.gradient(photos)
-    x, weights = _exact(graph, photos)
-    want = loss_and_gradients(graph, weights, x, photos.labels, Mode(True, 0))
+    want = reference_gradients(graph, weights_of(graph), photos)
     assert abs(result.loss - want.loss) < 1e-4 * abs(want.loss)
     for name, gradient in want.gradients.items():
         assert_close(plan.gradients()[name], gradient, 1e-4)
@@ -76,6 +59,6 @@ def test_prediction_agrees_with_the_reference(count):
     graph = _perceptron()
     plan = CpuPlan(graph, batch=9, training=False, threads=2)
     plan.load(weights_of(graph))
-    photos = _batch(count)
-    x, weights = _exact(graph, photos)
-    assert_close(plan.predict(photos)["logits"], forward(graph, weights, x)[graph.output], 1e-4)
+    photos = batch_for(graph, count)
+    wanted = reference_values(graph, weights_of(graph), photos)[graph.output]
+    assert_close(plan.predict(photos)["logits"], wanted, 1e-4)

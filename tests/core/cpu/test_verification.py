@@ -1,39 +1,34 @@
 """With verify, a wrong kernel is named; right ones pass."""
 
-import numpy as np
 import pytest
 
 from core.cpu.plan import CpuPlan
-from core.device import PhotoBatch
 from core.errors import LeafClinicError
 from core.models.architectures import build
 from core.ops.builder import with_loss
-from core.ops.photo import identity_augmentation
-from tests.helpers.golden import photos_of, weights_of
+from tests.helpers.golden import weights_of
+from tests.helpers.gpu_network import batch_for
 
 
 def _plan(name, training):
     graph = build(name, 3, 36, 0.3)
     plan = CpuPlan(with_loss(graph, 0.1, ()) if training else graph, batch=3, training=training, verify=True)
     plan.load(weights_of(graph))
-    return plan
-
-
-BATCH = PhotoBatch(photos_of(3, 36), identity_augmentation(3, 36, 36), np.array([0, 2, 1], np.int32))
+    return plan, batch_for(graph, 3)
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_1", "squeezenet1_1_bn", "cnn", "mlp"])
 def test_right_kernels_pass_and_leave_no_trace(name):
-    plan = _plan(name, True)
-    checked = plan.gradient(BATCH)
+    plan, batch = _plan(name, True)
+    checked = plan.gradient(batch)
     plan._verify = False
     plan.load(weights_of(plan.program.graph))
-    assert plan.gradient(BATCH) == checked
-    assert _plan(name, False).predict(BATCH)["logits"].shape == (3, 3)
+    assert plan.gradient(batch) == checked
+    assert _plan(name, False)[0].predict(batch)["logits"].shape == (3, 3)
 
 
 def test_a_step_that_computes_something_else_is_named():
-    plan = _plan("squeezenet1_1", False)
+    plan, batch = _plan("squeezenet1_1", False)
     panel = next(r for r in plan._lowering.packs if r.layer == "features.4.squeeze")
     plan._lowering.packs.remove(panel)
     plan._packs = plan._share_out(plan._lowering.packs)
@@ -41,13 +36,13 @@ def test_a_step_that_computes_something_else_is_named():
     broken["features.4.squeeze.weight"] = broken["features.4.squeeze.weight"] * 2
     plan.load(broken)  # the panel of that layer is never packed: its kernel sees zeros
     with pytest.raises(LeafClinicError, match=r"features\.4\.squeeze \(conv2d\) forward differs"):
-        plan.predict(BATCH)
+        plan.predict(batch)
 
 
 def test_a_wrong_gradient_is_named():
-    plan = _plan("squeezenet1_1", True)
+    plan, batch = _plan("squeezenet1_1", True)
     for rows, _ in plan._sums:
         rows.table[-1, 7] = 1  # the classifier's bias is added to what is there
     plan._gradient[:] = 1
     with pytest.raises(LeafClinicError, match=r"gradient of .*bias differs"):
-        plan.gradient(BATCH)
+        plan.gradient(batch)

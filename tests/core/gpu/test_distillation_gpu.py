@@ -11,13 +11,13 @@ from core.diagnosis.model_file import ModelFile, write_model
 from core.models import build
 from core.ops.builder import with_loss
 from core.ops.contract import Mode
-from core.ops.network import loss_and_gradients
-from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, MASK, Backgrounds, transform
+from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, MASK, Backgrounds
 from core.plan import compile_plan
 from core.training.step import take_step
 from core.training.teacher import Teachers, read_teachers
 from tests.helpers.distillation import CLASSES, FAR, NEAR, SIDE, WEIGHTS, distances_from_mix, taught_batch
 from tests.helpers.gpu_network import random_weights, relative
+from tests.helpers.reference_plan import reference_gradients
 
 pytestmark = pytest.mark.gpu
 
@@ -40,10 +40,7 @@ def test_loss_and_gradients_are_the_references(name, precision, limit, weights):
     again = plan.train_step(batch, 0.0)  # the captured graph, replayed with the same targets ...
     other = plan.train_step(replace(batch, targets=batch.targets[::-1].copy()), 0.0)  # ... and with others
     plan.close()
-    node = graph.nodes[0]
-    x = transform(batch.photos, batch.augmentation, (SIDE, SIDE), node.attributes["mean"], node.attributes["std"])
-    exact = {key: array.astype(np.float64) for key, array in random_weights(graph).items()}
-    wanted = loss_and_gradients(graph, exact, x.astype(np.float64), batch.labels, Mode(True, 3, 0), batch.targets)
+    wanted = reference_gradients(graph, random_weights(graph), batch, Mode(True, 3))
     assert (got.loss, got.correct) == (pytest.approx(wanted.loss, rel=limit), wanted.correct)
     last = next(node.name for node in reversed(graph.nodes) if node.parameters)
     for key in wanted.gradients:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from core.arena import lay_out
-from core.errors import DeviceError, KernelUnavailable
+from core.errors import DeviceError, KernelUnavailable, OutOfMemory
 from core.gpu.compilation.arrays import words
 from core.gpu.driver.device import problem
 from core.gpu.frame import Frame
@@ -19,6 +19,7 @@ from core.gpu.ops.conv.operands import Operands, pack_backward, pack_forward, po
 from core.gpu.ops.loss.head import head_launch
 from core.gpu.parts.vectors import fast_divisor
 from core.gpu.plan import CudaPlan
+from core.gpu.sizes import RESERVE, fitting_batch, require_room
 from core.gpu.sm90.filters import pack_vectors
 from core.models.architectures import MODELS, build
 from core.ops.builder import Builder, with_loss
@@ -94,7 +95,7 @@ def test_what_is_between_the_photos_convolution_and_its_pool_is_in_memory_only_t
 
 
 def test_filters_in_parts_give_the_convolution():
-    """Tap by tap and part by part, in the order of the kernels of Hopper; `test_sm90_halo_tma` has rotated ones."""
+    """Tap by tap and part by part, in the order of the kernels of Hopper; `test_sm90_halo` has rotated ones."""
     draw, channels, side, size = np.random.default_rng(0), 48, 5, 32
     weight = draw.normal(size=(32, 3, 3, channels))
     packed = weight.reshape(-1)[pack_vectors([np.arange(weight.size).reshape(weight.shape)], size)]
@@ -123,6 +124,22 @@ def test_arrays_alive_together_never_overlap_also_beside_lane_one():
             if a < b and lives[a].first <= lives[b].last and lives[b].first <= lives[a].last:
                 x, y = arena.offsets[a], arena.offsets[b]
                 assert x + lives[a].bytes <= y or y + lives[b].bytes <= x, (a, b)
+
+
+@pytest.mark.parametrize(("room", "wanted"), [(0, 0), (99, 0), (110, 1), (111, 1), (199, 9), (200, 10), (10**6, 10)])
+def test_the_largest_batch_that_fits_is_found(room, wanted):
+    assert fitting_batch(10, RESERVE + room, lambda batch: 100 + 10 * batch) == wanted
+
+
+def test_a_plan_that_fits_is_not_counted_again():
+    require_room(8, 1 << 20, RESERVE + (1 << 20), lambda _: pytest.fail("counted"))
+
+
+@pytest.mark.parametrize(("of_one", "advice"), [(1 << 30, "A batch of 3 fits"), (4 << 30, "Not even one photo fits")])
+def test_one_that_does_not_is_told_what_does(of_one, advice):
+    with pytest.raises(OutOfMemory, match=r"A batch of 8 photos needs .* GiB on the GPU") as caught:
+        require_room(8, 8 * of_one, RESERVE + (3 << 30), lambda batch: of_one * batch)
+    assert advice in str(caught.value)
 
 
 @pytest.mark.parametrize("divisor", [1, 2, 3, 7, 54, 2916, 11881, 50176, 2**20 + 7])

@@ -1,26 +1,19 @@
-"""The fast plan on a GPU, held against the whole network's reference and against itself."""
+"""The fast plan on a GPU, held against the whole network's reference and against itself; steps, and their memory."""
 
 import numpy as np
 import pytest
 
-from core.device import Optimizer
+from core.device import Optimizer, PhotoBatch
 from core.errors import InputError
 from core.models.architectures import build
-from core.ops import network
-from core.ops import photo as photos_op
 from core.ops.builder import with_loss
 from core.ops.contract import Mode
 from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, MASK, Backgrounds
 from core.program import fold_batch_norm, fold_weights
+from core.training.step import take_step
 from tests.helpers.golden import OPTIMIZERS, golden_training
-from tests.helpers.gpu_network import (
-    batch_for,
-    flattened_network,
-    make_plan,
-    random_weights,
-    rare_network,
-    relative,
-)  # fmt: skip
+from tests.helpers.gpu_network import batch_for, flattened_network, make_plan, random_weights, rare_network, relative
+from tests.helpers.reference_plan import decay_mask, flatten_trained, reference_gradients, reference_values
 
 pytestmark = pytest.mark.gpu
 
@@ -30,17 +23,7 @@ SMALL = (
 )  # fmt: skip
 
 
-def photos_of(graph, batch):
-    node = graph.nodes[0]
-    return photos_op.transform(
-        batch.photos, batch.augmentation, graph.photo_shape[:2], node.attributes["mean"], node.attributes["std"]
-    )
-
-
-def reference(graph, weights, batch, step=0):
-    wide = {name: array.astype(np.float64) for name, array in weights.items()}
-    x = photos_of(graph, batch).astype(np.float64)
-    return network.loss_and_gradients(graph, wide, x, batch.labels, Mode(training=True, seed=3, step=step))
+MODE = Mode(training=True, seed=3)
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_0", "squeezenet1_1", "cnn", "mlp"])
@@ -48,7 +31,7 @@ def test_gradients_of_the_whole_network_are_the_references(name):
     _, graph, plan = make_plan(name, "float32")
     weights, batch = random_weights(graph), batch_for(graph, 5)
     plan.load(weights)
-    got, wanted = plan.gradient(batch), reference(graph, weights, batch)
+    got, wanted = plan.gradient(batch), reference_gradients(graph, weights, batch, MODE)
     gradients = plan.gradients()
     plan.close()
     assert abs(got.loss - wanted.loss) <= 1e-4 * wanted.loss
@@ -75,8 +58,7 @@ def test_predictions_are_the_references(name):
     plan.load(fold_weights(base, weights))
     logits = plan.predict(batch)["logits"]
     plan.close()
-    wide = {k: v.astype(np.float64) for k, v in weights.items()}
-    wanted = network.forward(base, wide, photos_of(base, batch).astype(np.float64))[base.output]
+    wanted = reference_values(base, weights, batch)[base.output]
     assert logits.shape == wanted.shape
     assert relative(logits, wanted) < 1e-4
 
@@ -171,7 +153,7 @@ def test_networks_of_rare_layers_agree_with_the_reference(precision, network_of)
     weights, batch = random_weights(graph), batch_for(graph, 5)
     plan = CudaPlan(graph, batch=6, training=True, precision=precision, seed=3, verify=True)
     plan.load(weights)
-    got, wanted = plan.gradient(batch), reference(graph, weights, batch)
+    got, wanted = plan.gradient(batch), reference_gradients(graph, weights, batch, MODE)
     gradients = plan.gradients()
     plan.close()
     assert abs(got.loss - wanted.loss) <= RARE[precision] * wanted.loss
@@ -181,9 +163,7 @@ def test_networks_of_rare_layers_agree_with_the_reference(precision, network_of)
     plan.load(weights)
     logits = plan.predict(batch)["logits"]
     plan.close()
-    wide = {k: v.astype(np.float64) for k, v in weights.items()}
-    scores = network.forward(base, wide, photos_of(base, batch).astype(np.float64))[base.output]
-    assert relative(logits, scores) < RARE[precision]
+    assert relative(logits, reference_values(base, weights, batch)[base.output]) < RARE[precision]
 
 
 @pytest.mark.parametrize("precision", ["float32", "mixed"])
@@ -210,23 +190,13 @@ def test_the_update_is_the_references(rule):
     weights, batch = random_weights(graph), batch_for(graph, 6)
     plan.load(weights)
     layout = plan.layout
-    flat, decayed = np.zeros(layout.trained), np.zeros(layout.trained, bool)
-    for first, last in layout.decayed:
-        decayed[first:last] = True
-
-    def spread(named):
-        for name, array in named.items():
-            first = layout.offsets[name][0]
-            flat[first : first + array.size] = array.ravel()
-
-    spread(weights)
-    state, now = initial_state(optimizer, flat.copy()), flat.copy()
+    now = flatten_trained(weights, layout).astype(np.float64)
+    state = initial_state(optimizer, now.copy())
     for step in (1, 2, 3):
         plan.gradient(batch)
-        gradients = plan.gradients()
+        gradient = flatten_trained(plan.gradients(), layout).astype(np.float64)
         plan.update(0.01)
-        spread(gradients)
-        now, state = update(optimizer, now, flat.copy(), state, decayed, 0.01, step)
+        now, state = update(optimizer, now, gradient, state, decay_mask(layout), 0.01, step)
     got = plan.weights()
     plan.close()
     for name, (first, shape) in layout.offsets.items():
@@ -288,3 +258,85 @@ def test_leaves_stand_on_other_backgrounds_as_on_the_cpu():
     with pytest.raises(InputError, match="that do not exist"):
         plan.predict(batch)
     plan.close()
+
+
+@pytest.mark.parametrize("size", [6, 4])
+def test_streamed_steps_have_the_bits_of_resident_ones(size):
+    """Announced, unannounced, wrongly announced, in parts, and of growing photos."""
+    _, graph, resident = make_plan("squeezenet1_1_bn", "mixed", batch=size)
+    *_, streamed = make_plan("squeezenet1_1_bn", "mixed", batch=size)
+    weights = random_weights(graph)
+    small, large = (batch_for(graph, 24, seed=side, side=side) for side in (70, 90))
+    losses = {}
+    for plan in (resident, streamed):
+        plan.load(weights)
+        found = []
+        for source in (small, large):
+            assert plan.keep_photos(source.photos, stream=plan is streamed) == (plan is resident)
+            rows = [np.arange(i, i + 6) for i in (0, 6, 12, 18, 3)]
+            steps = [
+                PhotoBatch(None, source.augmentation[r], source.labels[r], r) if plan is resident
+                else PhotoBatch(source.photos[r], source.augmentation[r], source.labels[r]) for r in rows
+            ]  # fmt: skip
+            nexts = [steps[1], steps[2], None, steps[0], None]
+            found += [take_step(plan, step, 0.01, after) for step, after in zip(steps, nexts, strict=True)]
+        losses[plan] = found
+    ends = [plan.weights() for plan in (resident, streamed)]
+    for plan in (resident, streamed):
+        plan.close()
+    assert losses[resident] == losses[streamed]
+    assert all(np.array_equal(ends[0][name], ends[1][name]) for name in weights)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_step_in_uneven_parts_is_the_step_of_the_whole_batch(weighted):
+    from core.gpu.plan import CudaPlan
+
+    weights = (0.2, 3.0, 1.0, 0.5, 2.0) if weighted else ()
+    graph = with_loss(build("squeezenet1_1", 5, 64, dropout=0.4), 0.1, weights)
+    given, batch, rate = random_weights(graph), batch_for(graph, 7), 0.01
+    batch.labels[2] = -1
+    found = []
+    for size in (7, 3):
+        plan = CudaPlan(graph, batch=size, training=True, optimizer=Optimizer("sgd"), seed=3)
+        plan.load(given)
+        found.append((take_step(plan, batch, rate), plan.weights()))
+        plan.close()
+    (one, whole), (three, parts) = found
+    wanted = reference_gradients(graph, given, batch, MODE)
+    assert one.loss == pytest.approx(wanted.loss, rel=1e-4)
+    assert three.loss == pytest.approx(one.loss, rel=1e-5)
+    assert three.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-4)
+    moved = [np.concatenate([(w[n] - given[n]).ravel() for n in given]) for w in (parts, whole)]
+    assert relative(*moved) < 1e-3
+
+
+def test_timing_the_kernels_changes_nothing():
+    _, graph, plan = make_plan("squeezenet1_1_bn", "mixed")
+    plan.load(random_weights(graph))
+    batch = batch_for(graph, 6)
+    plan.train_step(batch, 0.01)
+    weights, state = plan.weights(), plan.state()
+    times = plan.time_kernels(batch)
+    after, later = plan.weights(), plan.state()
+    plan.close()
+    assert all(t.milliseconds > 0 for t in times)
+    assert all(np.array_equal(weights[name], after[name]) for name in weights)
+    assert all(np.array_equal(state[name], later[name]) for name in state)
+
+
+def test_a_run_takes_the_memory_its_plan_said():
+    """Graphs captured, photos on the device; the driver's own figure, to 5 % and what a CUDA context keeps."""
+    from core.gpu.driver.device import open_device
+
+    before = open_device().memory()[0]
+    _, graph, plan = make_plan("squeezenet1_1", "mixed", batch=4096)
+    plan.load(random_weights(graph))
+    batch = batch_for(graph, 4096)
+    assert plan.keep_photos(batch.photos)
+    for _ in range(3):
+        plan.train_step(PhotoBatch(None, batch.augmentation, batch.labels, np.arange(4096)), 1e-3)
+    taken, said = before - open_device().memory()[0], plan.memory.total
+    plan.close()
+    assert said > 1 << 30
+    assert said <= taken <= 1.05 * said

@@ -19,7 +19,7 @@ from tests.golden.cases import ON_DEVICES
 from tests.helpers.compare import poisoned, relative_error
 from tests.helpers.emulated_gpu import Memory
 from tests.helpers.shapes import MODE, case, cases, label, solve
-from tests.helpers.single_kernels import allocate, entries, is_teaching, run_as_python, run_work
+from tests.helpers.single_kernels import allocate, check_case, entries, is_teaching, run_as_python, run_work
 
 ANY = {"max_pool", "avg_pool", "softmax", "relu", "sigmoid", "add", "dense", "global_avg_pool", "dropout",
        "softmax_cross_entropy", "sigmoid_cross_entropy"}  # fmt: skip
@@ -98,14 +98,9 @@ def test_a_candidate_run_as_plain_python_gives_the_references_results(problem, p
 @pytest.mark.parametrize(("inputs", "units", "images"), [(12, 11, 3), (516, 5, 1), (8, 131, 8)])
 def test_dense_layers_of_few_images_run_as_plain_python_give_the_references_results(inputs, units, images):
     problem = case("dense", (inputs,), units=units, batch=images)
-    solved = solve(problem)
-    for candidate, direction in [(one, d) for one, d in entries("dense") if one.name == "gemv"]:
-        arrays = {name: value.copy() for name, value in solved.given.items()} | {"mode": MODE}
-        roles = [role for role in WRITES[direction] if role in solved.wanted]
-        arrays |= {role: poisoned(solved.wanted[role].shape) for role in roles}
-        run_as_python(candidate, direction, problem, arrays)
-        for role in roles:
-            assert relative_error(arrays[role], solved.wanted[role]) < ERRORS["float32"], (direction, role)
+    found = list(check_case(problem, run_as_python, lambda one: one.name == "gemv"))
+    assert [direction for _, direction, *_ in found] == ["forward", "backward_input", "backward_weight"]
+    assert all(error < ERRORS["float32"] for *_, error, _ in found), found
 
 
 def test_at_inference_dropout_keeps_all_and_a_batch_norm_its_statistics():

@@ -12,14 +12,13 @@ from core.gpu.compilation.compiler import compile_kernel
 from core.gpu.compilation.generations import TURING, without_async_copies
 from core.gpu.hardware import typical
 from core.gpu.parts.tile import Tile
-from core.graph import PHOTO
 from core.models.architectures import build
 from core.ops import network as references
-from core.ops import photo
 from core.ops.builder import with_loss
 from core.ops.op_table import OPS
 from tests.core.gpu import test_lowering as lowering
 from tests.helpers.gpu_network import batch_for, gradients_and_logits, random_weights, relative
+from tests.helpers.reference_plan import reference_gradients
 from tests.helpers.resources import check_registers
 
 SHARED = 64 << 10
@@ -64,8 +63,6 @@ def recipes():
 
 
 RECIPES = recipes()
-
-
 ALSO_WITH_PLAIN_ARITHMETIC = sorted(f for f in RECIPES if f not in MATRIX)
 
 
@@ -132,11 +129,7 @@ def test_the_compared_photos_lie_beside_no_tie(side, monkeypatch):
     """Noise of 1e-6 on every convolution, more than float32 rounds by, moves no gradient past the bound."""
     count, seed, bound = COMPARED[side]
     network = build("squeezenet1_1", 5, side, dropout=0.0)
-    batch, node = batch_for(network, count, seed), network.node(PHOTO)
-    weights = {name: w.astype(np.float64) for name, w in random_weights(network).items()}
-    mean, std = node.attributes["mean"], node.attributes["std"]
-    photos = photo.transform(batch.photos, batch.augmentation, node.shape[:2], mean, std)
-    draw = np.random.default_rng(0)
+    weights, batch, draw = random_weights(network), batch_for(network, count, seed), np.random.default_rng(0)
 
     def noisy(*step):
         exact = OPS["conv2d"].forward(*step)
@@ -144,8 +137,7 @@ def test_the_compared_photos_lie_beside_no_tie(side, monkeypatch):
         return replace(exact, output=exact.output + spread * draw.normal(size=exact.output.shape))
 
     def gradients():
-        graph = with_loss(network, 0.1, ())
-        return references.loss_and_gradients(graph, weights, photos.astype(np.float64), batch.labels).gradients
+        return reference_gradients(with_loss(network, 0.1, ()), weights, batch).gradients
 
     wanted = gradients()
     shaken = SimpleNamespace(forward=noisy, backward=OPS["conv2d"].backward)

@@ -6,11 +6,10 @@ import pytest
 from core.cpu.kernel_entries import CPU
 from core.models import build, initial_weights
 from core.ops.builder import with_loss
-from core.ops.network import loss_and_gradients
-from core.ops.photo import transform
 from core.plan import compile_plan
 from tests.helpers.compare import assert_close, poisoned
 from tests.helpers.distillation import CLASSES, SIDE, taught_batch
+from tests.helpers.reference_plan import reference_gradients
 from tests.helpers.shapes import cases, label, solve
 
 KERNELS = [kernel for kernel in CPU.kernels if kernel.op == "sigmoid_cross_entropy"]
@@ -49,9 +48,7 @@ def test_a_network_on_the_cpu_learns_as_the_reference_does():
     plan = compile_plan(graph, device="cpu", batch=5, training=True, threads=2)
     plan.load(weights)
     result = plan.gradient(batch)
-    photo = graph.nodes[0].attributes
-    photos = transform(batch.photos, batch.augmentation, (SIDE, SIDE), photo["mean"], photo["std"])
-    wanted = loss_and_gradients(graph, weights, photos, batch.labels, targets=batch.targets)
+    wanted = reference_gradients(graph, weights, batch)
     assert result.loss == pytest.approx(wanted.loss, rel=1e-5)
     assert result.correct == wanted.correct
     for name, gradient in wanted.gradients.items():

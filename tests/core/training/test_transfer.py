@@ -9,21 +9,21 @@ import pytest
 
 from core.command_line import change_settings
 from core.config import RunConfig, problems
-from core.device import Optimizer, PhotoBatch
+from core.device import Optimizer
 from core.diagnosis.model_file import ModelFile, read_model, with_photo_side, write_model
 from core.errors import ConfigError, ModelFileError
 from core.models import build, initial_weights
 from core.onnx import write_onnx
 from core.ops.builder import with_loss
 from core.ops.network import forward
-from core.ops.photo import identity_augmentation
 from core.plan import compile_plan
 from core.program import lower
 from core.training import transfer
 from core.training.events import RunStarted, Warned
 from core.training.run_folder import read_config
 from core.training.trainer import Trainer
-from tests.helpers.noise import integers, noise
+from tests.helpers.gpu_network import batch_for
+from tests.helpers.noise import noise
 from tests.helpers.runs import only, train
 
 WEIGHTS = Path(os.environ.get("LEAFCLINIC_DATA", "")) / "weights"
@@ -146,8 +146,7 @@ def test_backward_ends_at_the_first_layer_that_learns_and_the_rest_keeps_its_bit
     assert not any(layer.startswith("features") for layer in behind)
     weights = initial_weights(logits, 3)
     plan.load(weights)
-    photos = integers("photos", (2, 32, 32, 3), 0, 256).astype(np.uint8)
-    plan.train_step(PhotoBatch(photos, identity_augmentation(2, 32, 32), np.array([0, 2], np.int32)), 0.01)
+    plan.train_step(batch_for(logits, 2), 0.01)
     average = plan.state()["average"]
     averaged = {name: average[at : at + int(np.prod(shape))] for name, (at, shape) in plan.layout.offsets.items()}
     for found in (plan.weights(), averaged):
