@@ -213,17 +213,15 @@ def write_fire(case: Case) -> None:
 
 
 def refuse_expand(case: Case) -> str:
-    frame, (step, following) = case.frame, case.steps
-    x = frame.image(step.inputs[0])
+    step, following = case.steps
     return refuse_unless(
         case,
         (READS_IMAGE, lambda: not reads_image(step)),
         ("Its depthwise convolution is 3x3 of stride 1 or 2 with a border of 1.", lambda: suits_strips(following)),
-        (READ_ELSEWHERE, lambda: is_read_once(frame, step, following)),
+        (READ_ELSEWHERE, lambda: is_read_once(case.frame, step, following)),
         ("It computes 1x1 convolutions without groups.",
             lambda: read_window(step.attributes) == POINT and step.attributes["groups"] == 1),
         ("It takes a multiple of 16 channels.", lambda: step.output.shape[-1] % expand_depthwise.CHANNELS == 0),
-        ("It needs rows without gaps.", lambda: x.row_pitch == x.width * x.pitch),
     )  # fmt: skip
 
 

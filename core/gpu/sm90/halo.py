@@ -6,15 +6,16 @@ from dataclasses import replace
 
 from core.gpu.frame import bias_of
 from core.gpu.launch import RELU, Launch, Target, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv import backward_weight, products
+from core.gpu.ops.conv import products
+from core.gpu.ops.conv.backward_weight import add_partials, partial_of
 from core.gpu.ops.conv.geometry import is_fire
-from core.gpu.ops.conv.operands import operands_of
+from core.gpu.ops.conv.operands import operands_of, partial_size
 from core.gpu.select import Case
 from core.gpu.sm90 import halo_resident, halo_tma, row_weight_gradient
 from core.gpu.sm90.filters import pack_vectors
 from core.gpu.sm90.halo_tma import HaloShape
 from core.gpu.sm90.row_weight_gradient import RowShape
-from core.gpu.sm90.tma import activation_map, refuse_gaps
+from core.gpu.sm90.tma import activation_map
 
 
 def write_resident(case: Case) -> None:
@@ -80,6 +81,7 @@ def rows_launch(
         layer, "backward_weight", "tensor_core", row_weight_gradient.make_row_weight_gradient, shape,
         row_weight_gradient.SIGNATURE, values, (splits, across), (row_weight_gradient.THREADS,), shape.shared,
         2 * pixels * (x.padded + filters) + 4 * splits * size, 1, flops=2 * pixels * filters * depth,
+        stream=1,
     )  # fmt: skip
 
 
@@ -95,7 +97,7 @@ def refuse_fire(case: Case) -> str:
     dy, dx, second = fire_sides(case)
     if second != dy.padded or dx.channels != dx.padded:
         return "It takes halves of equal size."
-    return refuse_gaps(dy)
+    return ""
 
 
 def write_fire(case: Case) -> None:
@@ -113,15 +115,12 @@ def refuse_rows(case: Case) -> str:
     x, dy = case.gradient_sides()
     if x.channels != x.padded or dy.channels != dy.padded:
         return f"It takes multiples of {x.vector} channels and filters."
-    return refuse_gaps(x, dy)
+    return ""
 
 
 def write_rows(case: Case) -> None:
     """The partial weight gradients of a 3x3 convolution by TMA tiles of its rows."""
     frame, step, shape = case.frame, case.step, case.configuration
     of, dy = operands_of(frame, step), frame.image(step.output, True)
-
-    def make(partial: int) -> Launch:
-        return rows_launch(step.node, frame.batch, of.x, dy, partial, shape, frame.processors)
-
-    backward_weight.add_partials(case, of, dy, make(0).grid[0], make)
+    launch = rows_launch(step.node, frame.batch, of.x, dy, partial_of(case), shape, frame.processors)
+    add_partials(case, of, launch.grid[0], partial_size(dy.padded, of.taps), launch)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from core.gpu.frame import Frame, bias_of
-from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv import backward_weight
+from core.gpu.launch import RELU, Tensor, blocks_of, make_launch
+from core.gpu.ops.conv.backward_weight import add_partials, partial_of
 from core.gpu.ops.conv.geometry import reads_image, window_of
 from core.gpu.ops.conv.operands import operands_of, partial_size, taps_of
 from core.gpu.ops.pool.max_pool import positions_of
@@ -24,8 +24,9 @@ def _columns(filters: int) -> int:
 def _suits_image(x: Tensor, window: Window, out: Shape, training: bool, limit: int) -> bool:
     """Whether the kernels compute an image's convolution: windows are 16 bytes apart and shared memory suffices."""
     (kernel, width), (_, out_width, filters) = window.kernel, out
-    dense = (x.element, x.pitch) == (2, 4) and x.row_pitch % 8 == 0 and x.image_pitch == x.height * x.row_pitch
-    if not dense or window.stride != (2, 2) or window.padding[:2] != (0, 0) or kernel not in (3, 5, 7) or width > 8:
+    if (x.element, x.pitch) != (2, 4) or x.row_pitch % 8:
+        return False
+    if window.stride != (2, 2) or window.padding[:2] != (0, 0) or kernel not in (3, 5, 7) or width > 8:
         return False
     if filters not in (32, 64, 96, 128) or out_width > x.row_pitch // 8:
         return False
@@ -117,22 +118,17 @@ def write_backward(case: Case) -> None:
     image_blocks = blocks_of(height, image_pool_gradient.ROWS)
     per_block = blocks_of(batch * image_blocks, frame.processors)
     splits, size = blocks_of(batch * image_blocks, per_block), partial_size(filters, taps)
-
-    def make(partial: int) -> Launch:
-        values = {
-            "x": x.address, "dy": dy.address, "partial": partial, "positions": positions_of(frame, pool, dy),
-            "total": batch * image_blocks, "per_block": per_block, "image_blocks": image_blocks,
-            "by_image_blocks": image_blocks, "hp": dy.height, "wp": dy.width, "rows": x.height,
-            "row_vectors": row_vectors, "image_bytes": x.image_pitch * 2, "channels": taps.channels,
-            "depth": taps.total, "size": size,
-        }  # fmt: skip
-        constants = (kernel, vectors, k_steps, filters)
-        return make_launch(
-            step.node, "backward_weight", "tensor_core", image_pool_gradient.make_image_gradient, constants,
-            image_pool_gradient.SIGNATURE, values, (splits,), (128 * vectors,),
-            image_pool_gradient.shared_bytes(row_vectors, vectors, k_steps, filters, dy.width),
-            2 * batch * x.image_pitch + 3 * batch * dy.height * dy.width * dy.padded + 4 * splits * size, 1,
-            flops=2 * batch * height * width * filters * taps.total,
-        )  # fmt: skip
-
-    backward_weight.add_partials(case, of, dy, splits, make)
+    values = {
+        "x": x.address, "dy": dy.address, "partial": partial_of(case), "positions": positions_of(frame, pool, dy),
+        "total": batch * image_blocks, "per_block": per_block, "image_blocks": image_blocks,
+        "by_image_blocks": image_blocks, "hp": dy.height, "wp": dy.width, "rows": x.height,
+        "row_vectors": row_vectors, "image_bytes": x.image_pitch * 2, "channels": taps.channels,
+        "depth": taps.total, "size": size,
+    }  # fmt: skip
+    add_partials(case, of, splits, size, make_launch(
+        step.node, "backward_weight", "tensor_core", image_pool_gradient.make_image_gradient,
+        (kernel, vectors, k_steps, filters), image_pool_gradient.SIGNATURE, values, (splits,), (128 * vectors,),
+        image_pool_gradient.shared_bytes(row_vectors, vectors, k_steps, filters, dy.width),
+        2 * batch * x.image_pitch + 3 * batch * dy.height * dy.width * dy.padded + 4 * splits * size, 1,
+        flops=2 * batch * height * width * filters * taps.total, stream=1,
+    ))  # fmt: skip

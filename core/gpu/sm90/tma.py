@@ -37,12 +37,6 @@ def activation_map(x: Tensor, images: int, rows: int, width: int, channels: int)
     return TensorMap(x.address, (x.padded, x.width, x.height, images), pitches, (channels, width, rows, 1))
 
 
-def refuse_gaps(*tensors: Tensor) -> str:
-    """Why TMA does not copy the tensors: it needs all pixels equally far apart."""
-    dense = all(x.row_pitch == x.width * x.pitch and x.image_pitch == x.height * x.row_pitch for x in tensors)
-    return "" if dense else "Its pixels are not equally far apart."
-
-
 _COPY: Final = "cp.async.bulk{}.shared::cluster.global.mbarrier::complete_tx::bytes "
 
 copy_tile = instruction(

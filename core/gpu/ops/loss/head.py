@@ -27,7 +27,7 @@ from core.gpu.gradients import Backward
 from core.gpu.launch import RELU, Launch, Tensor, make_launch
 from core.gpu.parts.block import block_max, block_sum
 from core.gpu.parts.vectors import PACK, UNPACK, clear, passes
-from core.gpu.select import FAST, Case
+from core.gpu.select import FAST, FORWARD, Case
 from core.ops.op_table import LOSSES
 from core.program import Step, Value
 
@@ -272,11 +272,7 @@ def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
     )  # fmt: skip
 
 
-def loss_forward(case: Case) -> None:
-    """Write the loss."""
-    case.frame.add(head_launch(case.frame, None, ""))
-
-
-def loss_backward(case: Case) -> None:
-    """Write the loss and its gradient."""
-    case.frame.add(head_launch(case.frame, case.frame.image(case.step.inputs[0], True), ""))
+def write(case: Case) -> None:
+    """The loss, and for its gradient that too."""
+    gradient = None if case.direction == FORWARD else case.frame.image(case.step.inputs[0], True)
+    case.frame.add(head_launch(case.frame, gradient, ""))
