@@ -261,7 +261,6 @@ class Frame:
         return dense
 
     def following(self, step: Step) -> Step | None:
-        """The next step of the program."""
         steps = self.program.steps
         at = steps.index(step) + 1
         return steps[at] if at < len(steps) else None
@@ -290,7 +289,6 @@ def only(steps: Iterable[Step]) -> Step | None:
 
 
 def has_bias(step: Step) -> bool:
-    """Whether the step owns a bias."""
     return any(p.role == "bias" for p in step.parameters)
 
 

@@ -100,7 +100,6 @@ def refuse_unless(case: Case, *conditions: tuple[str, Callable[[], bool]]) -> st
 
 
 def read_by(step: Step) -> list[str]:
-    """Buffers that a step reads."""
     return [value.buffer for value in step.inputs]
 
 
@@ -137,7 +136,6 @@ def conv_launch(
 
 
 def refuse_conv(case: Case) -> str:
-    """Why it does not compute a convolution or dense layer alone."""
     return refuse_unless(case, (READS_IMAGE, lambda: case.step.op == "dense" or not reads_image(case.step)))
 
 
@@ -202,7 +200,6 @@ def refuse_fire(case: Case) -> str:
 
 
 def write_fire(case: Case) -> None:
-    """Both expand layers of a fire."""
     frame, (one, three) = case.frame, case.steps
     out = replace(frame.image(one.output), channels=one.output.shape[-1] + three.output.shape[-1])
     point, of = (operands_of(frame, step) for step in case.steps)
@@ -226,7 +223,6 @@ def refuse_expand(case: Case) -> str:
 
 
 def write_expand(case: Case) -> None:
-    """A 1x1 expansion and the depthwise convolution after it."""
     frame, (step, following) = case.frame, case.steps
     (strip_rows, warps), stride = case.configuration, read_window(following.attributes).stride[0]
     of, out = operands_of(frame, step), frame.image(following.output)

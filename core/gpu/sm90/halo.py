@@ -101,7 +101,6 @@ def refuse_fire(case: Case) -> str:
 
 
 def write_fire(case: Case) -> None:
-    """The input gradient of both halves of a fire."""
     frame, three, shape = case.frame, case.steps[1], case.configuration
     target = case.backward.target(case.step.inputs[0])
     filters, (dy, dx, _) = [frame.filters(step) for step in (three, case.step)], fire_sides(case)
@@ -119,7 +118,6 @@ def refuse_rows(case: Case) -> str:
 
 
 def write_rows(case: Case) -> None:
-    """The partial weight gradients of a 3x3 convolution by TMA tiles of its rows."""
     frame, step, shape = case.frame, case.step, case.configuration
     of, dy = operands_of(frame, step), frame.image(step.output, True)
     launch = rows_launch(step.node, frame.batch, of.x, dy, partial_of(case), shape, frame.processors)

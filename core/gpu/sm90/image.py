@@ -95,8 +95,8 @@ def write_forward(case: Case) -> None:
         "x": x.address, "weight": weight, "bias": bias_of(frame, step), "out": out.address, "positions": positions,
         "strips": strips, "strip_steps": strip_steps, "image_steps": image_steps, "filters": filters,
         "by_strips": strips, "ho": height, "wo": width, "hp": out.height, "wp": out.width, "rows": x.height,
-        "row_vectors": row_vectors, "image_bytes": x.image_pitch * 2, "by_row_vectors": row_vectors, "ldo": out.pitch,
-        "ldp": out.padded, "activation": RELU[step.activation],
+        "row_vectors": row_vectors, "image_bytes": x.image_pitch * 2, "by_row_vectors": row_vectors,
+        "activation": RELU[step.activation],
     }  # fmt: skip
     pooled = batch * out.height * out.width * out.padded
     constants = (kernel, k_steps, columns, groups, training)

@@ -243,7 +243,6 @@ def choose(m: int, n: int, processors: int = PROCESSORS) -> MatmulTile:
 
 
 def write(case: Case) -> None:
-    """A persistent block for each multiprocessor."""
     x, x2, out = product_of(case)
     m, n, k, processors = out.width, out.channels, x.channels, case.frame.processors
     tile: MatmulTile = case.configuration or choose(m, n, processors)

@@ -7,7 +7,7 @@ from core.gpu.frame import bias_of
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import products
 from core.gpu.ops.conv.backward_weight import add_partials, partial_of
-from core.gpu.ops.conv.operands import operands_of, partial_size, taps_of
+from core.gpu.ops.conv.operands import operands_of, partial_size
 from core.gpu.parts.tile import Tile
 from core.gpu.select import Case
 from core.gpu.sm90 import pointwise_forward, pointwise_gradients
@@ -43,11 +43,11 @@ def forward_launch(
 
 
 def gradients_launch(
-    layer: str, batch: int, x: Tensor, dy: Tensor, dx: Tensor, weight: int, partial: int, masking: str, size: int,
-    tile: Tile, processors: int,
+    layer: str, batch: int, x: Tensor, dy: Tensor, dx: Tensor, weight: int, partial: int, masking: str, tile: Tile,
+    processors: int,
 ) -> Launch:  # fmt: skip
-    """dx, and partial weight gradients of `size` floats, one for each block; x is also the mask of `masking`."""
-    pixels, across = batch * x.height * x.width, blocks_of(x.padded, tile.columns)
+    """dx, and partial weight gradients, one for each block; x is also the mask of `masking`."""
+    pixels, across, size = batch * x.height * x.width, blocks_of(x.padded, tile.columns), dy.padded * (x.padded + 1)
     tiles = blocks_of(pixels, TILE)
     splits = min(tiles, max(1, tile.blocks * processors // across))
     values = {
@@ -98,9 +98,8 @@ def write_gradients(case: Case) -> None:
     weight = frame.packed(
         f"tma backward:{step.node}", lambda: pack_vectors([frame.filters(step)], 16 * vectors, True, columns)
     )
-    size = partial_size(dy.padded, taps_of(x, POINT, False))
+    of, masking = operands_of(frame, step), activation if mask else ""
     launch = gradients_launch(
-        step.node, frame.batch, x, dy, dx, weight, partial_of(case), activation if mask else "", size, tile,
-        frame.processors,
-    )  # fmt: skip
-    add_partials(case, operands_of(frame, step), launch.grid[0], size, launch)
+        step.node, frame.batch, x, dy, dx, weight, partial_of(case), masking, tile, frame.processors
+    )
+    add_partials(case, of, launch.grid[0], partial_size(dy.padded, of.taps), launch)

@@ -118,7 +118,6 @@ class TeachingKernel:
 
 
 def kernel(function: Callable[..., None]) -> TeachingKernel:
-    """Decorator of a teaching kernel."""
     return TeachingKernel(function)
 
 

@@ -36,7 +36,6 @@ from core.gpu.parts.vectors import clear, divide
 
 
 def shared_bytes(tile: Tile, element: int) -> int:
-    """Bytes of dynamic shared memory."""
     stage = (tile.rows + tile.columns) * (tile.depth + 16)
     return max(tile.stages * stage, tile.rows * (tile.columns * element + 16))
 

@@ -29,7 +29,6 @@ from core.gpu.parts.vectors import clear, divide, put4
 
 
 def shared_bytes(tile: Tile, element: int) -> int:
-    """Bytes of dynamic shared memory."""
     pad = 16 if element == 2 else 32
     return tile.stages * tile.depth * ((tile.rows + tile.columns) * element + 2 * pad)
 

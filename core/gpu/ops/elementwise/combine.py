@@ -205,7 +205,6 @@ def combine_launch(
     frame: Frame, layer: str, direction: str, kind: str, a: Tensor, b: Tensor | None, out: Tensor,
     activation: str = "", target: Target = PLAIN,
 ) -> Launch:  # fmt: skip
-    """The launch of a kind of `combine.make_combine`."""
     vectors, area = a.vectors, a.height * a.width
     total = frame.batch * area * vectors
     values = {
@@ -247,7 +246,6 @@ def backward(case: Case) -> None:
 
 
 def concat_forward(case: Case) -> None:
-    """A copy of each input."""
     frame, step = case.frame, case.step
     for value, part in concat_parts(step):
         frame.add(combine_launch(frame, step.node, "forward", "sum", frame.shaped(value), None, frame.shaped(part)))

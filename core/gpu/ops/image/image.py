@@ -208,7 +208,6 @@ def make_photo(element: int, channels: int, pixel: int) -> Any:
 
 
 def image_launch(frame: Frame) -> Launch:
-    """From uint8 photos to the network's input."""
     node, at = frame.program.graph.node(PHOTO), frame.block("control")
     height, width, channels = node.shape
     x, (top, left, *_) = frame.image(Value(PHOTO, node.shape)), frame.border

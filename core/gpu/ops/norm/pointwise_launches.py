@@ -31,7 +31,6 @@ NARROW: Final = (pointwise_narrow.make_narrow, shape_to_narrow, pointwise_narrow
 
 
 def expand(case: Case) -> None:
-    """From few channels to many, with the sums of the next batch norm."""
     frame, step, norm = case.frame, case.step, norm_after(case.frame, case.step)
     assert norm is not None
     x, out = frame.image(step.inputs[0]), frame.image(step.output)
@@ -49,7 +48,6 @@ def project(case: Case) -> None:
 
 
 def expand_backward(case: Case) -> None:
-    """Both gradients from that of the batch norm after the convolution."""
     frame, step, norm = case.frame, case.step, norm_after(case.frame, case.step)
     assert norm is not None
     value, target = step.inputs[0], case.backward.target(step.inputs[0])
