@@ -95,9 +95,7 @@ def refuse_fire(case: Case) -> str:
     if not is_fire(*case.steps):
         return "It computes the expand layers of a fire."
     dy, dx, second = fire_sides(case)
-    if second != dy.padded or dx.channels != dx.padded:
-        return "It takes halves of equal size."
-    return ""
+    return "It takes halves of equal size." if second != dy.padded or dx.channels != dx.padded else ""
 
 
 def write_fire(case: Case) -> None:
@@ -111,10 +109,8 @@ def write_fire(case: Case) -> None:
 def refuse_rows(case: Case) -> str:
     if reason := products.refuse_three(case):
         return reason
-    x, dy = case.gradient_sides()
-    if x.channels != x.padded or dy.channels != dy.padded:
-        return f"It takes multiples of {x.vector} channels and filters."
-    return ""
+    whole = all(side.channels == side.padded for side in case.gradient_sides())
+    return "" if whole else f"It takes multiples of {case.frame.vector} channels and filters."
 
 
 def write_rows(case: Case) -> None:
