@@ -85,23 +85,22 @@ def rows_launch(
     )  # fmt: skip
 
 
-def fire_sides(case: Case) -> tuple[Tensor, Tensor, int]:
-    """Gradients of the 3x3 half's output and of the input, and filters of the 1x1 half."""
-    one, three = case.steps
-    return case.frame.image(three.output, True), case.frame.image(one.inputs[0], True), one.output.shape[-1]
+def fire_sides(case: Case) -> tuple[Tensor, Tensor]:
+    """Gradients of the 3x3 half's output and of the input."""
+    return case.frame.image(case.steps[1].output, True), case.frame.image(case.step.inputs[0], True)
 
 
 def refuse_fire(case: Case) -> str:
     if not is_fire(*case.steps):
         return "It computes the expand layers of a fire."
-    dy, dx, second = fire_sides(case)
-    return "It takes halves of equal size." if second != dy.padded or dx.channels != dx.padded else ""
+    (dy, dx), filters = fire_sides(case), case.step.output.shape[-1]
+    return "It takes halves of equal size." if filters != dy.padded or dx.channels != dx.padded else ""
 
 
 def write_fire(case: Case) -> None:
     frame, three, shape = case.frame, case.steps[1], case.configuration
     target = case.backward.target(case.step.inputs[0])
-    filters, (dy, dx, _) = [frame.filters(step) for step in (three, case.step)], fire_sides(case)
+    filters, (dy, dx) = [frame.filters(step) for step in (three, case.step)], fire_sides(case)
     weight = frame.packed(f"parts backward:{three.node}", lambda: pack_vectors(filters, 2 * shape.channels, True))
     frame.add(fire_launch(three.node, frame.batch, dy, dx, weight, target, shape))
 

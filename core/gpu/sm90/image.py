@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.gpu.frame import Frame, bias_of
+from core.gpu.frame import bias_of
 from core.gpu.launch import RELU, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv.backward_weight import add_partials, partial_of
 from core.gpu.ops.conv.geometry import reads_image, window_of
@@ -13,7 +13,6 @@ from core.gpu.sm90 import image_pool, image_pool_gradient
 from core.gpu.sm90.filters import pack_image
 from core.graph import Shape
 from core.ops.window import Window, read_window
-from core.program import Step
 
 
 def _columns(filters: int) -> int:
@@ -50,33 +49,27 @@ def _strips(batch: int, steps: int, resident: int) -> tuple[int, int]:
     return blocks_of(steps, strip_steps), strip_steps
 
 
-def _refuse_pair(frame: Frame, step: Step, following: Step) -> str:
+def refuse_forward(case: Case) -> str:
+    frame, (step, following) = case.frame, case.steps
     if not reads_image(step) or step.attributes["groups"] != 1 or step.activation not in ("relu", "relu6"):
         return "It computes the image's convolution with a ReLU."
     pool = read_window(following.attributes)
     shape = (pool.kernel, pool.stride, pool.padding[:2])
     if following.inputs != (step.output,) or shape != ((3, 3), (2, 2), (0, 0)):
         return "It computes a 3x3 max pool of stride 2 after the convolution."
-    buffers = frame.program.buffers
-    alone = frame.only_reader(step.output) is following and buffers[step.output.buffer] == step.output.shape
-    if frame.whole or step.output.buffer in frame.kept:
-        return "The value between the two is inspected."
-    if not alone or buffers[following.output.buffer] != following.output.shape:
-        return "Another step reads the value between the two, or an output is part of a concatenation."
+    alone = frame.is_read_once(step, following)
+    if not alone or frame.program.buffers[following.output.buffer] != following.output.shape:
+        return "The value between the two is also read elsewhere, or an output is part of a concatenation."
     x, window = frame.image(step.inputs[0]), window_of(frame, step)
     if not _suits_image(x, window, step.output.shape, frame.program.training, frame.shared):
         return "It takes windows of 3, 5 or 7 rows, stride 2, and 32, 64, 96 or 128 filters, as shared memory allows."
     return ""
 
 
-def refuse_forward(case: Case) -> str:
-    return _refuse_pair(case.frame, *case.steps)
-
-
 def refuse_backward(case: Case) -> str:
     if not case.frame.wants(case.steps[1].inputs[0]):
         return "No parameter before the pool is trained."
-    return _refuse_pair(case.frame, *case.steps)
+    return refuse_forward(case)
 
 
 def write_forward(case: Case) -> None:

@@ -157,13 +157,13 @@ class StepArrays:
     def _read(self, value: Value, gradient: bool) -> DeviceArray:
         """The activation tensor as a plain array: itself, or a copy."""
         frame, t, buffer = self.frame, self.frame.image(value, gradient), name_of(value, gradient)
-        shape, sides, first = (frame.batch, *value.shape), (t.height, t.width, t.channels), t.address
+        shape, height, width, first = (frame.batch, *value.shape), t.height, t.width, t.address
         if value.buffer == PHOTO:  # without its border
-            sides = frame.program.buffers[PHOTO]
+            height, width, _ = frame.program.buffers[PHOTO]
             first += t.element * (frame.border[0] * t.row_pitch + frame.border[1] * t.pitch)
         if t.pitch == t.channels:
             return DeviceArray(self, first, shape, buffer)
-        plain = self.scratch(f"plain {buffer} {value.channel}", (frame.batch, *sides))
+        plain = self.scratch(f"plain {buffer} {value.channel}", (frame.batch, height, width, t.channels))
         source = DeviceArray(self, first, (frame.batch * t.image_pitch,), buffer)
         gather[over(plain.size)](source, plain, t.image_pitch, t.row_pitch, t.pitch)
         return plain.reshape(*shape)

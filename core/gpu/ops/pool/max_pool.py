@@ -259,7 +259,7 @@ def _add(
     stored = out.height * out.width if frame.program.training else 0
     values |= {**x.side_values(out), "ldp": out.padded, "top": window.padding[0], "left": window.padding[1]}
     factory, signature = (make_max_pool, FORWARD) if direction == "forward" else (make_max_pool_gradient, GRADIENT)
-    constants = (frame.element, (*window.kernel, *window.stride), *more)
+    constants: tuple[Any, ...] = (frame.element, (*window.kernel, *window.stride), *more)
     frame.add(make_launch(
         step.node, direction, "fused", factory, constants, signature, values, (blocks_of(values["total"], THREADS),),
         moved=frame.batch * out.padded * (frame.element * pixels + stored), resident=resident,
