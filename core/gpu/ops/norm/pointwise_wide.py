@@ -28,7 +28,6 @@ from core.gpu.parts.vectors import PACK, UNPACK, clear
 
 
 def shared_bytes(shape: Shape, gradient: bool) -> int:
-    """Bytes of shared memory per block."""
     tiles = (1 + gradient) * shape.pixels * shape.wide_row + 2 * shape.pixels * shape.narrow_row
     return max(shape.wide * shape.narrow_row + tiles, shape.threads * 8 * 4)
 
