@@ -25,10 +25,10 @@ READS_IMAGE = ("conv2d", "dense")
 """Ops that may read the network's input, whose pixels are padded for them."""
 
 
-def write_launches(frame: Frame, accumulate: bool) -> None:
+def write_launches(frame: Frame, training: bool, accumulate: bool) -> None:
     """Write all launches of a program into the frame; `accumulate` adds to the gradients of weights."""
     write_forward(frame)
-    if frame.program.training:
+    if training:
         write_backward(frame, accumulate)
     else:
         frame.add(head_launch(frame, None, ""))
@@ -127,14 +127,15 @@ def write_lists(
     at, arrays: addresses of the plan's blocks and of the arena's arrays. averages: whether the lists "step" and
     "average" average the gradient over ranks.
     """
+    training = frame.program.training
     frame.restart(at, arrays)
-    write_launches(frame, False)
+    write_launches(frame, training, False)
     lists = {"pack": [pack_launch(frame)]}
-    if not frame.program.training:
+    if not training:
         return {**lists, "predict": overlap_launches(frame, frame.launches)}
     first = frame.launches
     frame.restart(at, arrays)
-    write_launches(frame, True)
+    write_launches(frame, True, True)
     norm, score = norm_launch(at, frame.layout.trained), result_launch(at, frame.batch)
     update = [update_launch(at, frame.layout.trained, frame.processors, optimizer), pack_launch(frame)]
     end = [norm, score]

@@ -47,7 +47,7 @@ class Lowered:
         self.layout, self.program = lay_out_parameters(graph), lower(graph, training, fused=RELU)
         gpu = replace(hardware, processors=processors)
         self.frame = frame = Frame(self.program, self.layout, batch, precision, gpu, **more)
-        write_launches(frame, training)  # with all arrays
+        write_launches(frame, training, training)  # with all arrays
         self.memory = m = Memory(1 << 22)
         shared = lay_out(frame.lifetimes())
         at = {n: m.reserve(max(size, 64)) for n, size in block_sizes(frame, (), shared.bytes * arena).items()}
@@ -61,7 +61,7 @@ class Lowered:
     def write(self, accumulate):
         """Write all launches again; `accumulate` adds to the gradients of weights."""
         self.frame.restart(*self.addresses)
-        write_launches(self.frame, accumulate)
+        write_launches(self.frame, self.program.training, accumulate)
 
     def put_weights(self, weights, rounded=cut):
         """`rounded`: the bits of bf16 of float32 numbers."""

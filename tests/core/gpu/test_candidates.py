@@ -46,7 +46,7 @@ def test_every_kernel_has_the_parameters_that_its_signature_declares(monkeypatch
     lowered(build("squeezenet1_1_bn", 5, 64), ranks=2)
     write_lists(frame_of("mlp", True, 4, precision="float32", size=28), defaultdict(int), {}, Optimizer())
     unfolded = lower(build("squeezenet1_1_bn", 5, 64), False, fused=RELU)
-    write_launches(frame_for(unfolded, 2, "mixed", (9, 0)), False)
+    write_launches(frame_for(unfolded, 2, "mixed", (9, 0)), False, False)
     for recipe, signature in dict(zip(made, declared, strict=True)).items():
         assert tuple(inspect.signature(recipe.function()).parameters) == signature.parameters, recipe
     everywhere = [value for name, module in list(sys.modules.items()) if name.startswith("core.gpu.")

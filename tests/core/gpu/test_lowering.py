@@ -73,7 +73,7 @@ def test_a_fused_activation_that_kernels_cannot_apply_is_refused_with_its_step()
     graph = fold_batch_norm(build("mobilenetv3_small", 5, 64))
     frame = Frame(lower(graph, False), lay_out_parameters(graph), 2, "mixed", AMPERE)
     with pytest.raises(KernelUnavailable, match=r"no kernel for hard_swish \(features.0.*with --device cpu"):
-        write_launches(frame, False)
+        write_launches(frame, False, False)
 
 
 @pytest.mark.parametrize("training", [True, False])
