@@ -24,7 +24,7 @@ from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.latency.block import load4_constant_where, load4_where, wait_for_previous
 from core.gpu.parts.tile import multiply_bf16
-from core.gpu.parts.vectors import PACK, UNPACK, activate, divide, put4
+from core.gpu.parts.vectors import PACK, UNPACK, activate, divide
 
 SIGNATURE: Final = KernelSignature((
     *pointers(x="activations (N, height, width, C), bf16",
@@ -66,7 +66,8 @@ def make_fragments(tiles: int, chunks: int, warps: int) -> tuple[Any, Any]:
                     ok = p < pixels and c * 4 + t < vectors
                     at = u64(x + u64((i64(p) * i64(pitch) + i64((c * 4 + t) * 8)) * 2))
                     v = load4_where(at if ok else x, u32(1) if ok else u32(0))
-                    put4(v, registers, ((m * 2 + h) * chunks + c) * 4)
+                    for i in range(4):
+                        registers[((m * 2 + h) * chunks + c) * 4 + i] = v[i]
 
     @device_function
     def expand(a, b, base, first, t, biases, activation, acc):
@@ -99,10 +100,13 @@ def make_constant_loads(chunks: int) -> Any:
             for n in range(2):
                 ok = c * 4 + t < vectors
                 at = u64(weight + u64((i64(first + n * 8 + g) * i64(depth) + i64((c * 4 + t) * 8)) * 2))
-                put4(load4_constant_where(at if ok else weight, u32(1) if ok else u32(0)), b, (c * 2 + n) * 4)
+                v = load4_constant_where(at if ok else weight, u32(1) if ok else u32(0))
+                for i in range(4):
+                    b[(c * 2 + n) * 4 + i] = v[i]
         for k in range(9):
-            at = u64(weight2 + u64((i64(k * channels) + i64(side)) * 2))
-            put4(load4_constant_where(at, u32(1)), filters, k * 4)
+            v = load4_constant_where(u64(weight2 + u64((i64(k * channels) + i64(side)) * 2)), u32(1))
+            for i in range(4):
+                filters[k * 4 + i] = v[i]
         for h in range(2):
             have, have2 = u32(1) if bias != u64(0) else u32(0), u32(1) if bias2 != u64(0) else u32(0)
             at = u64(bias + u64(i64(first + h * 8 + (t >> 1) * 4) * 4)) if bias != u64(0) else weight
