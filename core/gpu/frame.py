@@ -261,7 +261,6 @@ class Frame:
         return dense
 
     def following(self, step: Step) -> Step | None:
-        """The next step of the program."""
         steps = self.program.steps
         at = steps.index(step) + 1
         return steps[at] if at < len(steps) else None
@@ -269,6 +268,13 @@ class Frame:
     def only_reader(self, value: Value) -> Step | None:
         """The only step that reads a value's buffer, whichever channels of it."""
         return only(s for s in self.program.steps if any(v.buffer == value.buffer for v in s.inputs))
+
+    def is_read_once(self, step: Step, following: Step) -> bool:
+        """Whether a step's output need not be in memory if the next step, its only reader, is in the same launch."""
+        value, reads = step.output, [v for v in following.inputs if v.buffer == step.output.buffer]
+        inspected = self.whole or value.buffer in self.kept or value == self.program.output
+        is_buffer = self.program.buffers[value.buffer] == value.shape
+        return self.only_reader(value) is following and reads == [value] and is_buffer and not inspected
 
     def wants(self, value: Value) -> bool:
         """Whether some trained parameter needs the gradient of a value."""
@@ -290,7 +296,6 @@ def only(steps: Iterable[Step]) -> Step | None:
 
 
 def has_bias(step: Step) -> bool:
-    """Whether the step owns a bias."""
     return any(p.role == "bias" for p in step.parameters)
 
 

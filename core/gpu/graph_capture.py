@@ -106,7 +106,6 @@ def record_streams(launches: Sequence[Launch], main: Any, side: Any, run: Run) -
 
 
 def capture_streams(launches: Sequence[Launch], main: Any, side: Any, run: Run) -> CapturedGraph:
-    """Launches on two streams as one graph."""
     events: list[Event] = []
     graph = CapturedGraph(main, lambda: events.extend(record_streams(launches, main, side, run)))
     for event in events:

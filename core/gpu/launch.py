@@ -17,8 +17,7 @@ RELU: Final = {"": 0, "relu": 1, "relu6": 2}
 @final
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Activations ``(N, height, width, channels)`` on the device; pitches in elements, channels padded to 16 bytes.
-    `given_row_pitch` and `given_image_pitch` are those of a view into a larger image, 0 where it is contiguous."""
+    """Activations ``(N, height, width, channels)`` on the device; pitches in elements, channels padded to 16 bytes."""
 
     address: int
     height: int
@@ -26,16 +25,14 @@ class Tensor:
     channels: int
     pitch: int
     element: int
-    given_row_pitch: int = 0
-    given_image_pitch: int = 0
 
     @property
     def row_pitch(self) -> int:
-        return self.given_row_pitch or self.width * self.pitch
+        return self.width * self.pitch
 
     @property
     def image_pitch(self) -> int:
-        return self.given_image_pitch or self.height * self.row_pitch
+        return self.height * self.row_pitch
 
     @property
     def vector(self) -> int:

@@ -73,7 +73,6 @@ def choose_backward(frame: Frame) -> list[Segment]:
 
 
 def write_forward(frame: Frame) -> None:
-    """Write the launch of the image and those of every step."""
     frame.add(image_launch(frame))
     for segment in choose_forward(frame):
         for choice in segment.choices:
@@ -103,7 +102,6 @@ def _write_gradients(backward: Backward, segment: Segment) -> None:
 
 
 def write_step(frame: Frame, step: Step) -> None:
-    """Write the forward pass of one step."""
     with frame.comparing():
         choice = CANDIDATES.require(Case(frame, (step,), FORWARD))
     choice.write()

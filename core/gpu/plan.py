@@ -303,7 +303,6 @@ class CudaPlan(Plan):
         self._free()
 
     def restore(self) -> None:
-        """Allocate, compile and load again after `release`."""
         assert self._released is not None
         (weights, state), kept = self._released, self._kept
         self._build()

@@ -76,7 +76,6 @@ class Staging:
         return count
 
     def copy_control(self) -> None:
-        """Queue the copy of the control block."""
         self._block.queue_from(self._pinned, self._pinned.size, self._stream)
 
     def announce(self, photos: Array | None) -> None:
@@ -122,7 +121,6 @@ class Staging:
         self._buffers = []
 
     def close(self) -> None:
-        """Free the memory."""
         self._announced = None
         self._close_buffers()
         self._pinned.close()

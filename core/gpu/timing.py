@@ -33,15 +33,13 @@ def time_launches(
     for event, launch in zip(events[1:], launches, strict=True):
         run(launch, stream)
         event.record(stream)
-    times = []
-    for before, after, launch in zip(events, events[1:], launches, strict=False):
-        took = after.milliseconds_since(before)
-        times.append(
-            KernelTime(
-                launch.layer, launch.direction, launch.kernel, took, launch.flops, launch.bytes,
-                1e3 * device.hardware.floor(launch.flops, launch.bytes, arithmetic),
-            )
-        )  # fmt: skip
+    times = [
+        KernelTime(
+            launch.layer, launch.direction, launch.kernel, after.milliseconds_since(before), launch.flops, launch.bytes,
+            1e3 * device.hardware.floor(launch.flops, launch.bytes, arithmetic),
+        )
+        for before, after, launch in zip(events, events[1:], launches, strict=False)
+    ]  # fmt: skip
     for event in events:
         event.close()
     return times

@@ -194,7 +194,6 @@ def _frame(device: Device, target: TuningTarget) -> Frame:
 
 
 def _load(device: Device, frame: Frame, cases: Mapping[Key, tuple[Case, Ways]]) -> None:
-    """Compile and load the kernels of all cases at once."""
     recipes: list[Recipe] = []
     for case, ways in cases.values():
         for candidate, configurations in ways.values():

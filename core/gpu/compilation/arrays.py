@@ -49,7 +49,6 @@ else:
 
 
 def type_of(kind: str) -> Any:
-    """The compiler's type of an argument."""
     if ":" in kind:
         fields = [field.split(":") for field in kind.split()]
         group = namedtuple("Group", [name for name, _ in fields])  # type: ignore[misc]  # names known at run time

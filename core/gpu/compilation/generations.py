@@ -57,7 +57,6 @@ _LOAD_AND_STORE: Final = (
 
 
 def without_async_copies(ptx: str) -> str:
-    """The same kernel with plain copies."""
     return _REST.sub("", _COPY.sub(_LOAD_AND_STORE, ptx))
 
 

@@ -242,7 +242,6 @@ def register(plan: Resettable) -> None:
 
 
 def unregister(plan: Resettable) -> None:
-    """Remove a closed plan."""
     if plan in _registered:
         _registered.remove(plan)
 

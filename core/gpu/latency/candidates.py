@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from core.gpu.frame import Frame, bias_of
+from core.gpu.frame import bias_of
 from core.gpu.latency import conv, expand_depthwise, fire_halo
 from core.gpu.latency.block import CHUNK, VECTOR, BlockShape
 from core.gpu.latency.expand_depthwise import fragments
@@ -19,7 +19,6 @@ from core.gpu.ops.norm.pairs import suits_strips
 from core.gpu.select import BF16, FORWARD, Candidate, Case
 from core.graph import PHOTO
 from core.ops.window import POINT, Window, read_window
-from core.program import Step
 
 MAX_IMAGES: Final = 4
 """Images up to which these kernels are considered: with more, a GPU is filled without them."""
@@ -99,20 +98,6 @@ def refuse_unless(case: Case, *conditions: tuple[str, Callable[[], bool]]) -> st
     return products.refuse_groups(case) or next((reason for reason, holds in conditions if not holds()), "")
 
 
-def read_by(step: Step) -> list[str]:
-    """Buffers that a step reads."""
-    return [value.buffer for value in step.inputs]
-
-
-def is_read_once(frame: Frame, step: Step, following: Step) -> bool:
-    """Whether a step's output need not be in memory if the next step, its only reader, is in the same launch."""
-    buffer, program = step.output.buffer, frame.program
-    if frame.only_reader(step.output) is not following or read_by(following).count(buffer) > 1 or buffer in frame.kept:
-        return False
-    whole = program.buffers[buffer] == step.output.shape == following.inputs[read_by(following).index(buffer)].shape
-    return whole and not frame.whole and program.output != step.output
-
-
 def conv_launch(
     layer: str, batch: int, x: Tensor, out: Tensor, window: Window, taps: Taps, weight: int, bias: int,
     activation: str, shape: BlockShape, addend: Tensor | None = None,
@@ -137,7 +122,6 @@ def conv_launch(
 
 
 def refuse_conv(case: Case) -> str:
-    """Why it does not compute a convolution or dense layer alone."""
     return refuse_unless(case, (READS_IMAGE, lambda: case.step.op == "dense" or not reads_image(case.step)))
 
 
@@ -146,8 +130,8 @@ def refuse_added(case: Case) -> str:
     return refuse_unless(
         case,
         ("The convolution has an activation of its own.", lambda: not step.activation),
-        (READ_ELSEWHERE, lambda: is_read_once(case.frame, step, following)),
-        (READS_IMAGE, lambda: PHOTO not in read_by(step) + read_by(following)),
+        (READ_ELSEWHERE, lambda: case.frame.is_read_once(step, following)),
+        (READS_IMAGE, lambda: all(value.buffer != PHOTO for value in (*step.inputs, *following.inputs))),
         ("It adds two tensors.", lambda: len(following.inputs) == 2),
     )
 
@@ -202,7 +186,6 @@ def refuse_fire(case: Case) -> str:
 
 
 def write_fire(case: Case) -> None:
-    """Both expand layers of a fire."""
     frame, (one, three) = case.frame, case.steps
     out = replace(frame.image(one.output), channels=one.output.shape[-1] + three.output.shape[-1])
     point, of = (operands_of(frame, step) for step in case.steps)
@@ -213,22 +196,19 @@ def write_fire(case: Case) -> None:
 
 
 def refuse_expand(case: Case) -> str:
-    frame, (step, following) = case.frame, case.steps
-    x = frame.image(step.inputs[0])
+    step, following = case.steps
     return refuse_unless(
         case,
         (READS_IMAGE, lambda: not reads_image(step)),
         ("Its depthwise convolution is 3x3 of stride 1 or 2 with a border of 1.", lambda: suits_strips(following)),
-        (READ_ELSEWHERE, lambda: is_read_once(frame, step, following)),
+        (READ_ELSEWHERE, lambda: case.frame.is_read_once(step, following)),
         ("It computes 1x1 convolutions without groups.",
             lambda: read_window(step.attributes) == POINT and step.attributes["groups"] == 1),
         ("It takes a multiple of 16 channels.", lambda: step.output.shape[-1] % expand_depthwise.CHANNELS == 0),
-        ("It needs rows without gaps.", lambda: x.row_pitch == x.width * x.pitch),
     )  # fmt: skip
 
 
 def write_expand(case: Case) -> None:
-    """A 1x1 expansion and the depthwise convolution after it."""
     frame, (step, following) = case.frame, case.steps
     (strip_rows, warps), stride = case.configuration, read_window(following.attributes).stride[0]
     of, out = operands_of(frame, step), frame.image(following.output)

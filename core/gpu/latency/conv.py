@@ -29,6 +29,7 @@ from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, 
 from core.gpu.compilation.ptx import shared_address
 from core.gpu.latency.block import BlockShape, load4_where, make_epilogue, make_filter_loads, wait_for_previous
 from core.gpu.ops.conv.geometry import WINDOWS
+from core.gpu.ops.conv.implicit_gemm import make_window_finder
 from core.gpu.parts.epilogue import pixel_of_row
 from core.gpu.parts.tile import multiply_bf16
 from core.gpu.parts.vectors import clear, divide, put4
@@ -45,25 +46,6 @@ SIGNATURE: Final = KernelSignature((
     *pitches(ldo="out", lda="`addend`"),
     ACTIVATION,
 ))  # fmt: skip
-
-
-def make_window_finder(shape: BlockShape) -> Any:
-    """Device function: where the windows of a lane's output pixels begin: row, column and address."""
-    BOTH = shape.rows * 2
-
-    @device_function
-    def find_windows(x, first, rows, w, py, px, pa):
-        for m in range(BOTH):
-            pixel = i32(first + m * 8)
-            n = divide(u32(pixel), w.by_area)
-            oy = divide(u32(u32(pixel) - n * u32(w.area)), w.by_across)
-            ox = u32(u32(pixel) - n * u32(w.area) - oy * u32(w.across))
-            py[m] = i32(i32(oy) * w.stride_y - w.top if pixel < rows else i32(-(1 << 20)))
-            px[m] = i32(i32(ox) * w.stride_x - w.left)
-            row = i64(n) * i64(w.image_pitch) + i64(py[m]) * i64(w.row_pitch)
-            pa[m] = u64(x + u64((row + i64(px[m]) * i64(w.pitch)) * 2))
-
-    return find_windows
 
 
 def make_pixel_loads(shape: BlockShape, chunks: int, kernel_width: int) -> Any:
@@ -111,7 +93,7 @@ def make_small_convolution(shape_numbers: tuple[int, ...], chunks: int, kernel_w
     TM, TN, SL, BOTH = shape.rows, shape.columns, shape.slices, 2 * shape.rows
     ROWS, COLUMNS = shape.size
     NA, NB, NACC, INITIAL = chunks * TM * 8, chunks * TN * 4, TM * TN * 4, shape.rounds * 8
-    find_windows, load_filters = make_window_finder(shape), make_filter_loads(shape, chunks)
+    find_windows, load_filters = make_window_finder(BOTH, 8, 2), make_filter_loads(shape, chunks)
     load_pixels, multiply = make_pixel_loads(shape, chunks, kernel_width), make_products(shape, chunks)
     load_bias, load_addend, store_sums, write_output = make_epilogue(shape, pixel_of_row)
 
@@ -134,7 +116,7 @@ def make_small_convolution(shape_numbers: tuple[int, ...], chunks: int, kernel_w
         py = cuda.local.array(BOTH, i32)
         px = cuda.local.array(BOTH, i32)
         pa = cuda.local.array(BOTH, u64)
-        find_windows(x, i32(bm + g), rows, windows, py, px, pa)
+        find_windows(x, i32(bm + g), rows, windows, windows.top, windows.left, py, px, pa)
         wait_for_previous()
         a = cuda.local.array(NA, u32)
         load_pixels(x, py, px, pa, first, vectors, channel_vectors, by_channels, windows, a)

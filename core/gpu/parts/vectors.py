@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import device_function, f32, i32, i64, u32, u64
+from core.gpu.parts.channels import make_unpack
 
 
 def fast_divisor(divisor: int) -> tuple[int, int]:
@@ -135,15 +136,8 @@ ADD: Final = {
 
 
 def _make_unpack(element: int) -> Any:
-    @device_function
-    def unpack(v, out):
-        for i in range(4):
-            if element == 2:
-                out[2 * i], out[2 * i + 1] = ptx.low_bf16(v[i]), ptx.high_bf16(v[i])
-            else:
-                out[i] = ptx.bits_to_float(v[i])
-
-    return unpack
+    unpack = make_unpack(element, 16 // element)
+    return device_function(lambda v, out: unpack(v, 0, out, 0))
 
 
 UNPACK: Final = {2: _make_unpack(2), 4: _make_unpack(4)}

@@ -84,7 +84,7 @@ def resident_tiles(case: Case) -> tuple[Tile, ...]:
 
 def fire_shapes(case: Case) -> tuple[HaloShape, ...]:
     """For the input gradient of a fire: blocks of rows, all of its columns."""
-    dy, dx, _ = halo.fire_sides(case)
+    dy, dx = halo.fire_sides(case)
     if dx.padded not in (16, 32, 48, 64):
         return ()
     found = []

@@ -6,15 +6,16 @@ from dataclasses import replace
 
 from core.gpu.frame import bias_of
 from core.gpu.launch import RELU, Launch, Target, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv import backward_weight, products
+from core.gpu.ops.conv import products
+from core.gpu.ops.conv.backward_weight import add_partials, partial_of
 from core.gpu.ops.conv.geometry import is_fire
-from core.gpu.ops.conv.operands import operands_of
+from core.gpu.ops.conv.operands import operands_of, partial_size
 from core.gpu.select import Case
 from core.gpu.sm90 import halo_resident, halo_tma, row_weight_gradient
 from core.gpu.sm90.filters import pack_vectors
 from core.gpu.sm90.halo_tma import HaloShape
 from core.gpu.sm90.row_weight_gradient import RowShape
-from core.gpu.sm90.tma import activation_map, refuse_gaps
+from core.gpu.sm90.tma import activation_map
 
 
 def write_resident(case: Case) -> None:
@@ -80,29 +81,26 @@ def rows_launch(
         layer, "backward_weight", "tensor_core", row_weight_gradient.make_row_weight_gradient, shape,
         row_weight_gradient.SIGNATURE, values, (splits, across), (row_weight_gradient.THREADS,), shape.shared,
         2 * pixels * (x.padded + filters) + 4 * splits * size, 1, flops=2 * pixels * filters * depth,
+        stream=1,
     )  # fmt: skip
 
 
-def fire_sides(case: Case) -> tuple[Tensor, Tensor, int]:
-    """Gradients of the 3x3 half's output and of the input, and filters of the 1x1 half."""
-    one, three = case.steps
-    return case.frame.image(three.output, True), case.frame.image(one.inputs[0], True), one.output.shape[-1]
+def fire_sides(case: Case) -> tuple[Tensor, Tensor]:
+    """Gradients of the 3x3 half's output and of the input."""
+    return case.frame.image(case.steps[1].output, True), case.frame.image(case.step.inputs[0], True)
 
 
 def refuse_fire(case: Case) -> str:
     if not is_fire(*case.steps):
         return "It computes the expand layers of a fire."
-    dy, dx, second = fire_sides(case)
-    if second != dy.padded or dx.channels != dx.padded:
-        return "It takes halves of equal size."
-    return refuse_gaps(dy)
+    (dy, dx), filters = fire_sides(case), case.step.output.shape[-1]
+    return "It takes halves of equal size." if filters != dy.padded or dx.channels != dx.padded else ""
 
 
 def write_fire(case: Case) -> None:
-    """The input gradient of both halves of a fire."""
     frame, three, shape = case.frame, case.steps[1], case.configuration
     target = case.backward.target(case.step.inputs[0])
-    filters, (dy, dx, _) = [frame.filters(step) for step in (three, case.step)], fire_sides(case)
+    filters, (dy, dx) = [frame.filters(step) for step in (three, case.step)], fire_sides(case)
     weight = frame.packed(f"parts backward:{three.node}", lambda: pack_vectors(filters, 2 * shape.channels, True))
     frame.add(fire_launch(three.node, frame.batch, dy, dx, weight, target, shape))
 
@@ -110,18 +108,12 @@ def write_fire(case: Case) -> None:
 def refuse_rows(case: Case) -> str:
     if reason := products.refuse_three(case):
         return reason
-    x, dy = case.gradient_sides()
-    if x.channels != x.padded or dy.channels != dy.padded:
-        return f"It takes multiples of {x.vector} channels and filters."
-    return refuse_gaps(x, dy)
+    whole = all(side.channels == side.padded for side in case.gradient_sides())
+    return "" if whole else f"It takes multiples of {case.frame.vector} channels and filters."
 
 
 def write_rows(case: Case) -> None:
-    """The partial weight gradients of a 3x3 convolution by TMA tiles of its rows."""
     frame, step, shape = case.frame, case.step, case.configuration
     of, dy = operands_of(frame, step), frame.image(step.output, True)
-
-    def make(partial: int) -> Launch:
-        return rows_launch(step.node, frame.batch, of.x, dy, partial, shape, frame.processors)
-
-    backward_weight.add_partials(case, of, dy, make(0).grid[0], make)
+    launch = rows_launch(step.node, frame.batch, of.x, dy, partial_of(case), shape, frame.processors)
+    add_partials(case, of, launch.grid[0], partial_size(dy.padded, of.taps), launch)

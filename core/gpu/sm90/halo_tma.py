@@ -81,7 +81,6 @@ class HaloShape(NamedTuple):
 
     @property
     def pixels(self) -> int:
-        """Pixels computed."""
         return TILE * self.groups * self.tiles
 
     @property

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from core.gpu.frame import Frame, bias_of
-from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv import backward_weight
+from core.gpu.frame import bias_of
+from core.gpu.launch import RELU, Tensor, blocks_of, make_launch
+from core.gpu.ops.conv.backward_weight import add_partials, partial_of
 from core.gpu.ops.conv.geometry import reads_image, window_of
 from core.gpu.ops.conv.operands import operands_of, partial_size, taps_of
 from core.gpu.ops.pool.max_pool import positions_of
@@ -13,7 +13,6 @@ from core.gpu.sm90 import image_pool, image_pool_gradient
 from core.gpu.sm90.filters import pack_image
 from core.graph import Shape
 from core.ops.window import Window, read_window
-from core.program import Step
 
 
 def _columns(filters: int) -> int:
@@ -24,8 +23,9 @@ def _columns(filters: int) -> int:
 def _suits_image(x: Tensor, window: Window, out: Shape, training: bool, limit: int) -> bool:
     """Whether the kernels compute an image's convolution: windows are 16 bytes apart and shared memory suffices."""
     (kernel, width), (_, out_width, filters) = window.kernel, out
-    dense = (x.element, x.pitch) == (2, 4) and x.row_pitch % 8 == 0 and x.image_pitch == x.height * x.row_pitch
-    if not dense or window.stride != (2, 2) or window.padding[:2] != (0, 0) or kernel not in (3, 5, 7) or width > 8:
+    if (x.element, x.pitch) != (2, 4) or x.row_pitch % 8:
+        return False
+    if window.stride != (2, 2) or window.padding[:2] != (0, 0) or kernel not in (3, 5, 7) or width > 8:
         return False
     if filters not in (32, 64, 96, 128) or out_width > x.row_pitch // 8:
         return False
@@ -49,33 +49,27 @@ def _strips(batch: int, steps: int, resident: int) -> tuple[int, int]:
     return blocks_of(steps, strip_steps), strip_steps
 
 
-def _refuse_pair(frame: Frame, step: Step, following: Step) -> str:
+def refuse_forward(case: Case) -> str:
+    frame, (step, following) = case.frame, case.steps
     if not reads_image(step) or step.attributes["groups"] != 1 or step.activation not in ("relu", "relu6"):
         return "It computes the image's convolution with a ReLU."
     pool = read_window(following.attributes)
     shape = (pool.kernel, pool.stride, pool.padding[:2])
     if following.inputs != (step.output,) or shape != ((3, 3), (2, 2), (0, 0)):
         return "It computes a 3x3 max pool of stride 2 after the convolution."
-    buffers = frame.program.buffers
-    alone = frame.only_reader(step.output) is following and buffers[step.output.buffer] == step.output.shape
-    if frame.whole or step.output.buffer in frame.kept:
-        return "The value between the two is inspected."
-    if not alone or buffers[following.output.buffer] != following.output.shape:
-        return "Another step reads the value between the two, or an output is part of a concatenation."
+    alone = frame.is_read_once(step, following)
+    if not alone or frame.program.buffers[following.output.buffer] != following.output.shape:
+        return "The value between the two is also read elsewhere, or an output is part of a concatenation."
     x, window = frame.image(step.inputs[0]), window_of(frame, step)
     if not _suits_image(x, window, step.output.shape, frame.program.training, frame.shared):
         return "It takes windows of 3, 5 or 7 rows, stride 2, and 32, 64, 96 or 128 filters, as shared memory allows."
     return ""
 
 
-def refuse_forward(case: Case) -> str:
-    return _refuse_pair(case.frame, *case.steps)
-
-
 def refuse_backward(case: Case) -> str:
     if not case.frame.wants(case.steps[1].inputs[0]):
         return "No parameter before the pool is trained."
-    return _refuse_pair(case.frame, *case.steps)
+    return refuse_forward(case)
 
 
 def write_forward(case: Case) -> None:
@@ -94,8 +88,8 @@ def write_forward(case: Case) -> None:
         "x": x.address, "weight": weight, "bias": bias_of(frame, step), "out": out.address, "positions": positions,
         "strips": strips, "strip_steps": strip_steps, "image_steps": image_steps, "filters": filters,
         "by_strips": strips, "ho": height, "wo": width, "hp": out.height, "wp": out.width, "rows": x.height,
-        "row_vectors": row_vectors, "image_bytes": x.image_pitch * 2, "by_row_vectors": row_vectors, "ldo": out.pitch,
-        "ldp": out.padded, "activation": RELU[step.activation],
+        "row_vectors": row_vectors, "image_bytes": x.image_pitch * 2, "by_row_vectors": row_vectors,
+        "activation": RELU[step.activation],
     }  # fmt: skip
     pooled = batch * out.height * out.width * out.padded
     constants = (kernel, k_steps, columns, groups, training)
@@ -117,22 +111,17 @@ def write_backward(case: Case) -> None:
     image_blocks = blocks_of(height, image_pool_gradient.ROWS)
     per_block = blocks_of(batch * image_blocks, frame.processors)
     splits, size = blocks_of(batch * image_blocks, per_block), partial_size(filters, taps)
-
-    def make(partial: int) -> Launch:
-        values = {
-            "x": x.address, "dy": dy.address, "partial": partial, "positions": positions_of(frame, pool, dy),
-            "total": batch * image_blocks, "per_block": per_block, "image_blocks": image_blocks,
-            "by_image_blocks": image_blocks, "hp": dy.height, "wp": dy.width, "rows": x.height,
-            "row_vectors": row_vectors, "image_bytes": x.image_pitch * 2, "channels": taps.channels,
-            "depth": taps.total, "size": size,
-        }  # fmt: skip
-        constants = (kernel, vectors, k_steps, filters)
-        return make_launch(
-            step.node, "backward_weight", "tensor_core", image_pool_gradient.make_image_gradient, constants,
-            image_pool_gradient.SIGNATURE, values, (splits,), (128 * vectors,),
-            image_pool_gradient.shared_bytes(row_vectors, vectors, k_steps, filters, dy.width),
-            2 * batch * x.image_pitch + 3 * batch * dy.height * dy.width * dy.padded + 4 * splits * size, 1,
-            flops=2 * batch * height * width * filters * taps.total,
-        )  # fmt: skip
-
-    backward_weight.add_partials(case, of, dy, splits, make)
+    values = {
+        "x": x.address, "dy": dy.address, "partial": partial_of(case), "positions": positions_of(frame, pool, dy),
+        "total": batch * image_blocks, "per_block": per_block, "image_blocks": image_blocks,
+        "by_image_blocks": image_blocks, "hp": dy.height, "wp": dy.width, "rows": x.height,
+        "row_vectors": row_vectors, "image_bytes": x.image_pitch * 2, "channels": taps.channels,
+        "depth": taps.total, "size": size,
+    }  # fmt: skip
+    add_partials(case, of, splits, size, make_launch(
+        step.node, "backward_weight", "tensor_core", image_pool_gradient.make_image_gradient,
+        (kernel, vectors, k_steps, filters), image_pool_gradient.SIGNATURE, values, (splits,), (128 * vectors,),
+        image_pool_gradient.shared_bytes(row_vectors, vectors, k_steps, filters, dy.width),
+        2 * batch * x.image_pitch + 3 * batch * dy.height * dy.width * dy.padded + 4 * splits * size, 1,
+        flops=2 * batch * height * width * filters * taps.total, stream=1,
+    ))  # fmt: skip

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import KernelSignature, divisions, ints, pitches, pointers
+from core.gpu.arguments import KernelSignature, divisions, ints, pointers
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.parts.vectors import clear, divide, in_turn, passes
@@ -44,14 +44,13 @@ SIGNATURE: Final = KernelSignature((
     *pointers(x="images", weight="filters of `pack_image`", bias="float32, or 0", out="the pool's output",
               positions="of the pool's maxima, a byte each, or 0"),
     *ints(strips="strips of an image", strip_steps="steps of a strip", image_steps="steps of an image",
-          filters="filters in all"),
+          filters="filters in all: channels of the output and of the positions, which have no gaps"),
     *divisions(strips="`strips`"),
     *ints(ho="rows of the convolution's output", wo="columns of the convolution's output",
           hp="rows of the pool's output", wp="columns of the pool's output", rows="rows of an image",
           row_vectors="vectors of an image row", image_bytes="bytes of an image"),
     *divisions(row_vectors="`row_vectors`"),
-    *pitches(ldo="output"),
-    *ints(ldp="bytes from one pixel's positions to the next", activation="1 ReLU, 2 ReLU6"),
+    *ints(activation="1 ReLU, 2 ReLU6"),
 ))  # fmt: skip
 
 
@@ -128,7 +127,7 @@ def make_pool(columns: int, threads: int, stores: bool) -> Any:
     take_taps = in_turn([make_tap(ky, kx) for ky in range(POOL) for kx in range(POOL)])
 
     @device_function
-    def pool(ring, out, positions, n, top, hp, wp, row_vectors, ldo, ldp, first, activation, tid):
+    def pool(ring, out, positions, n, top, hp, wp, row_vectors, filters, first, activation, tid):
         for i in range(tid, 2 * wp * EIGHTS, TH):
             pixel, vector = i32(i // EIGHTS), i32(i % EIGHTS)
             down = i32(1) if pixel >= wp else i32(0)
@@ -146,15 +145,15 @@ def make_pool(columns: int, threads: int, stores: bool) -> Any:
                     low, high = u32(best[2 * j]), u32(best[2 * j + 1])
                     pairs[j] = ptx.permute(low, high, u32(0x7632)) if STORES else u32(best[j])
                 pooled = (i64(n) * hp + (row >> 1)) * wp + q
-                target = u64(out + u64((pooled * ldo + first + vector * 8) * 2))
-                ptx.store4(target, pairs[0], pairs[1], pairs[2], pairs[3])
+                at_out = pooled * filters + first + vector * 8
+                ptx.store4(u64(out + u64(at_out * 2)), pairs[0], pairs[1], pairs[2], pairs[3])
                 if STORES:
                     codes = cuda.local.array(8, u32)
                     for j in range(8):
                         value = ptx.high_bf16(u32(best[j]))
                         position = u32(255) - u32(u32(best[j]) & u32(255))
                         codes[j] = position if passes(value, activation) else u32(STOPPED)
-                    write_positions(u64(positions + u64(pooled * ldp + first + vector * 8)), codes, True)
+                    write_positions(u64(positions + u64(at_out)), codes, True)
 
     return pool
 
@@ -175,7 +174,7 @@ def make_image_pool(kernel: int, steps: int, columns: int, groups: int, stores: 
 
     def image_pool(
         x, weight, bias, out, positions, strips, strip_steps, image_steps, filters, by_strips, ho, wo, hp, wp, rows,
-        row_vectors, image_bytes, by_row_vectors, ldo, ldp, activation,
+        row_vectors, image_bytes, by_row_vectors, activation,
     ):
         base = ptx.shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
@@ -224,7 +223,7 @@ def make_image_pool(kernel: int, steps: int, columns: int, groups: int, stores: 
                 load_rows(image, source, i32(2 * (step * STEP_ROWS + 1)), rows, row_vectors, tid)
             ptx.commit_copies()
             if pooling:
-                pool(ring, out, positions, n, i32(top - 1), hp, wp, row_vectors, ldo, ldp, first, activation, tid)
+                pool(ring, out, positions, n, i32(top - 1), hp, wp, row_vectors, filters, first, activation, tid)
             begin, pooling = i32(0), True
         wait_all()
 

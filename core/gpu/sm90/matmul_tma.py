@@ -87,8 +87,6 @@ TILES: Final = {
 """Each with the microseconds that a block takes for a k block, without 2.2 for the beginning: medians over squares of
 512 to 4096 on an H200 (`benchmarks/results/product_tiles-h200.json`)."""
 
-PROCESSORS: Final = 132
-"""Multiprocessors of an H100 (SXM) or H200."""
 WAVES: Final = 4
 """Waves of the largest tiles from which they are taken whatever remains."""
 
@@ -229,7 +227,7 @@ def make_product(groups: int, columns: int, stages: int) -> Any:
     return product
 
 
-def choose(m: int, n: int, processors: int = PROCESSORS) -> MatmulTile:
+def choose(m: int, n: int, processors: int) -> MatmulTile:
     """The tile with the least time for a product of m rows and n columns: its waves times their cost.
 
     At each of the twelve measured sizes that is the fastest of six, which no rule by size alone is: 1792 takes the
@@ -243,7 +241,6 @@ def choose(m: int, n: int, processors: int = PROCESSORS) -> MatmulTile:
 
 
 def write(case: Case) -> None:
-    """A persistent block for each multiprocessor."""
     x, x2, out = product_of(case)
     m, n, k, processors = out.width, out.channels, x.channels, case.frame.processors
     tile: MatmulTile = case.configuration or choose(m, n, processors)

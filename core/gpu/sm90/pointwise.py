@@ -5,14 +5,15 @@ from __future__ import annotations
 from core.gpu.driver.tensor_map import TensorMap
 from core.gpu.frame import bias_of
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv import backward_weight, products
-from core.gpu.ops.conv.operands import operands_of, partial_size, taps_of
+from core.gpu.ops.conv import products
+from core.gpu.ops.conv.backward_weight import add_partials, partial_of
+from core.gpu.ops.conv.operands import operands_of, partial_size
 from core.gpu.parts.tile import Tile
 from core.gpu.select import Case
 from core.gpu.sm90 import pointwise_forward, pointwise_gradients
 from core.gpu.sm90.filters import pack_vectors
 from core.gpu.sm90.pointwise_gradients import CHANNELS
-from core.gpu.sm90.tma import matrix_map, refuse_gaps
+from core.gpu.sm90.tma import matrix_map
 from core.gpu.sm90.wgmma import TILE, row_bytes
 from core.ops.window import POINT, read_window
 
@@ -42,11 +43,11 @@ def forward_launch(
 
 
 def gradients_launch(
-    layer: str, batch: int, x: Tensor, dy: Tensor, dx: Tensor, weight: int, partial: int, masking: str, size: int,
-    tile: Tile, processors: int,
+    layer: str, batch: int, x: Tensor, dy: Tensor, dx: Tensor, weight: int, partial: int, masking: str, tile: Tile,
+    processors: int,
 ) -> Launch:  # fmt: skip
-    """dx, and partial weight gradients of `size` floats, one for each block; x is also the mask of `masking`."""
-    pixels, across = batch * x.height * x.width, blocks_of(x.padded, tile.columns)
+    """dx, and partial weight gradients, one for each block; x is also the mask of `masking`."""
+    pixels, across, size = batch * x.height * x.width, blocks_of(x.padded, tile.columns), dy.padded * (x.padded + 1)
     tiles = blocks_of(pixels, TILE)
     splits = min(tiles, max(1, tile.blocks * processors // across))
     values = {
@@ -63,14 +64,10 @@ def gradients_launch(
     )  # fmt: skip
 
 
-def _refuse(case: Case, x: Tensor, y: Tensor) -> str:
+def refuse_forward(case: Case) -> str:
     if read_window(case.step.attributes) != POINT:
         return "It computes 1x1 convolutions of stride 1."
-    return products.refuse_groups(case) or refuse_gaps(x, y)
-
-
-def refuse_forward(case: Case) -> str:
-    return _refuse(case, *case.sides()[:2])
+    return products.refuse_groups(case)
 
 
 def write_forward(case: Case) -> None:
@@ -84,13 +81,12 @@ def write_forward(case: Case) -> None:
 
 
 def refuse_gradients(case: Case) -> str:
-    frame, step, (x, dy) = case.frame, case.step, case.gradient_sides()
-    value = step.inputs[0]
+    frame, step, value = case.frame, case.step, case.step.inputs[0]
     if not frame.wants(value) or not frame.trains(step, "weight") or frame.only_reader(value) is not step:
         return "It computes both gradients of a convolution that is the only reader of its input."
-    if reason := _refuse(case, x, dy):
+    if reason := refuse_forward(case):
         return reason
-    return f"It takes up to {CHANNELS} filters." if dy.padded > CHANNELS else ""
+    return f"It takes up to {CHANNELS} filters." if frame.image(step.output).padded > CHANNELS else ""
 
 
 def write_gradients(case: Case) -> None:
@@ -102,11 +98,8 @@ def write_gradients(case: Case) -> None:
     weight = frame.packed(
         f"tma backward:{step.node}", lambda: pack_vectors([frame.filters(step)], 16 * vectors, True, columns)
     )
-    size = partial_size(dy.padded, taps_of(x, POINT, False))
-
-    def make(partial: int) -> Launch:
-        return gradients_launch(
-            step.node, frame.batch, x, dy, dx, weight, partial, activation if mask else "", size, tile, frame.processors
-        )
-
-    backward_weight.add_partials(case, operands_of(frame, step), dy, make(0).grid[0], make, stream=0)
+    of, masking = operands_of(frame, step), activation if mask else ""
+    launch = gradients_launch(
+        step.node, frame.batch, x, dy, dx, weight, partial_of(case), masking, tile, frame.processors
+    )
+    add_partials(case, of, launch.grid[0], partial_size(dy.padded, of.taps), launch)

@@ -33,14 +33,8 @@ def matrix_map(
 
 def activation_map(x: Tensor, images: int, rows: int, width: int, channels: int) -> TensorMap:
     """Tensor map of images: tiles of so many rows, pixels of a row and channels."""
-    pitches = x.pitch, x.width * x.pitch, x.height * x.width * x.pitch
-    return TensorMap(x.address, (x.padded, x.width, x.height, images), pitches, (channels, width, rows, 1))
-
-
-def refuse_gaps(*tensors: Tensor) -> str:
-    """Why TMA does not copy the tensors: it needs all pixels equally far apart."""
-    dense = all(x.row_pitch == x.width * x.pitch and x.image_pitch == x.height * x.row_pitch for x in tensors)
-    return "" if dense else "Its pixels are not equally far apart."
+    sizes, pitches = (x.padded, x.width, x.height, images), (x.pitch, x.row_pitch, x.image_pitch)
+    return TensorMap(x.address, sizes, pitches, (channels, width, rows, 1))
 
 
 _COPY: Final = "cp.async.bulk{}.shared::cluster.global.mbarrier::complete_tx::bytes "

@@ -76,7 +76,6 @@ SHAPED: Final = {"Vector": flat, "Matrix": as_matrix, "Cube": as_images, "Batch"
 
 
 def per_element(result: DeviceArray) -> Where:
-    """One thread for each element of the result."""
     return over(result.size)
 
 
@@ -107,7 +106,6 @@ def _launch(
 
 
 def in_order(*launchers: Launcher) -> Launcher:
-    """A launcher that calls others in order."""
     return partial(_launch_all, launchers)
 
 

@@ -30,7 +30,6 @@ def over(count: int, threads: int = THREADS) -> Where:
 
 
 def at(grid: tuple[int, ...], block: tuple[int, ...], shared: int = 0) -> Where:
-    """Blocks, threads of a block, bytes of dynamic shared memory."""
     return grid, block, shared
 
 
@@ -50,7 +49,6 @@ class DeviceArray:
         return prod(self.shape)
 
     def reshape(self, *shape: int) -> DeviceArray:
-        """The same memory in another shape."""
         return DeviceArray(self.owner, self.address, shape, self.buffer)
 
     @property
@@ -61,7 +59,6 @@ class DeviceArray:
 
 
 def flat(array: DeviceArray) -> DeviceArray:
-    """The same memory as one dimension."""
     return array.reshape(array.size)
 
 
@@ -118,7 +115,6 @@ class TeachingKernel:
 
 
 def kernel(function: Callable[..., None]) -> TeachingKernel:
-    """Decorator of a teaching kernel."""
     return TeachingKernel(function)
 
 

@@ -17,8 +17,7 @@ from core.gpu import control
 from core.gpu.compilation.arrays import Batch, Int, Vector, float32
 from core.gpu.compilation.compiler import Recipe
 from core.gpu.compilation.cuda import cuda
-from core.gpu.frame import Frame
-from core.gpu.launch import PLAIN, RELU, Launch, Target, Tensor, three
+from core.gpu.launch import PLAIN, RELU, Launch, Target, three
 from core.gpu.parts.vectors import activate, passes
 from core.gpu.select import FORWARD, Case
 from core.gpu.teaching.kernel import DeviceArray, Where, flat, kernel, over
@@ -71,16 +70,6 @@ def add(x: Vector, total: Vector) -> None:
     i = cuda.grid(1)
     if i < x.size:
         total[i] += x[i]
-
-
-def is_plain(t: Tensor) -> bool:
-    """Whether pixels are contiguous."""
-    return t.pitch == t.channels and t.row_pitch == t.width * t.pitch and t.image_pitch == t.height * t.row_pitch
-
-
-def pitches(t: Tensor) -> tuple[int, int, int]:
-    """Floats between images, rows and pixels."""
-    return t.image_pitch, t.row_pitch, t.pitch
 
 
 @final
@@ -167,38 +156,42 @@ class StepArrays:
 
     def _read(self, value: Value, gradient: bool) -> DeviceArray:
         """The activation tensor as a plain array: itself, or a copy."""
-        (t, buffer), shape = image_of(self.frame, value, gradient), (self.frame.batch, *value.shape)
-        if is_plain(t):
-            return DeviceArray(self, t.address, shape, buffer)
-        plain = self.scratch(f"plain {buffer} {value.channel}", (shape[0], t.height, t.width, t.channels))
-        source = DeviceArray(self, t.address, (shape[0] * t.image_pitch,), buffer)
-        gather[over(plain.size)](source, plain, *pitches(t))
+        frame, t, buffer = self.frame, self.frame.image(value, gradient), name_of(value, gradient)
+        shape, height, width, first = (frame.batch, *value.shape), t.height, t.width, t.address
+        if value.buffer == PHOTO:  # without its border
+            height, width, _ = frame.program.buffers[PHOTO]
+            first += t.element * (frame.border[0] * t.row_pitch + frame.border[1] * t.pitch)
+        if t.pitch == t.channels:
+            return DeviceArray(self, first, shape, buffer)
+        plain = self.scratch(f"plain {buffer} {value.channel}", (frame.batch, height, width, t.channels))
+        source = DeviceArray(self, first, (frame.batch * t.image_pitch,), buffer)
+        gather[over(plain.size)](source, plain, t.image_pitch, t.row_pitch, t.pitch)
         return plain.reshape(*shape)
 
     def _output(self) -> DeviceArray:
         step, frame = self.step, self.frame
         if step.op in LOSSES:
             return DeviceArray(self, frame.block("results"), (frame.batch, 1))
-        return self._written("out", step.output, *image_of(frame, step.output, False), step.activation, PLAIN)
+        return self._written("out", step.output, step.activation, PLAIN)
 
     def _input_gradient(self, value: Value, role: str) -> DeviceArray:
         if not self.frame.wants(value):
             return self.scratch(role, (self.frame.batch, *value.shape))
-        to = self.case.backward.target(value)
-        return self._written(role, value, *image_of(self.frame, value, True), "", to)
+        return self._written(role, value, "", self.case.backward.target(value))
 
-    def _written(self, role: str, value: Value, t: Tensor, buffer: str, activation: str, to: Target) -> DeviceArray:
-        """The array that a launcher writes a value to: the value's own if nothing follows, else scratch memory."""
-        shape = (self.frame.batch, *value.shape)
-        if is_plain(t) and not activation and to == PLAIN:
+    def _written(self, role: str, value: Value, activation: str, to: Target) -> DeviceArray:
+        """The array for a value, "out", or its gradient: the value's own if nothing follows, else scratch memory."""
+        shape, gradient = (self.frame.batch, *value.shape), role != "out"
+        t, buffer = self.frame.image(value, gradient), name_of(value, gradient)
+        if t.pitch == t.channels and not activation and to == PLAIN:
             return DeviceArray(self, t.address, shape, buffer)
         plain, size, mask = self.scratch(role, shape), (shape[0] * t.image_pitch,), to.mask
         target = DeviceArray(self, t.address, size, buffer)
         output = DeviceArray(self, mask.address, size, value.buffer) if mask else target
         pixels = plain.reshape(shape[0], t.height, t.width, t.channels)
         self._endings.append(lambda: scatter[over(shape[0] * t.height * t.width * t.padded)](
-            pixels, target, output, *pitches(t), t.padded, RELU[activation], to.values["masking"],
-            to.values["accumulate"],
+            pixels, target, output, t.image_pitch, t.row_pitch, t.pitch, t.padded, RELU[activation],
+            to.values["masking"], to.values["accumulate"],
         ))  # fmt: skip
         return plain
 
@@ -215,11 +208,6 @@ class StepArrays:
         return part
 
 
-def image_of(frame: Frame, value: Value, gradient: bool) -> tuple[Tensor, str]:
-    """A value's activation tensor and the name of its buffer; of the network's input without its border."""
-    t = frame.image(value, gradient)
-    if value.buffer != PHOTO:
-        return t, f"d:{value.buffer}" if gradient else value.buffer
-    (top, left, _, _), (height, width, channels) = frame.border, frame.program.buffers[PHOTO]
-    inside = t.address + t.element * (top * t.row_pitch + left * t.pitch)
-    return Tensor(inside, height, width, channels, t.pitch, t.element, t.row_pitch, t.image_pitch), PHOTO
+def name_of(value: Value, gradient: bool) -> str:
+    """Name of the array of a value, or of its gradient."""
+    return f"d:{value.buffer}" if gradient else value.buffer

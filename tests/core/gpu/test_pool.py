@@ -19,8 +19,8 @@ def run(memory, factory, arguments, shape, grid, addresses, **more):
     signature = max_pool.GRADIENT if "gradient" in factory else max_pool.FORWARD
     names = [argument.name for argument in signature.flat]
     values = dict(zip(names[:3], addresses, strict=True)) | {
-        **Tensor(0, grid, grid, CHANNELS, CHANNELS, 2).pixel_values(PHOTOS), "height": side, "width": side, "ho": out,
-        "wo": out, "ldx": CHANNELS, "ldo": CHANNELS, "ldp": CHANNELS, "top": 0, "left": 0, **more,
+        **Tensor(0, grid, grid, CHANNELS, CHANNELS, arguments[0]).pixel_values(PHOTOS), "height": side, "width": side,
+        "ho": out, "wo": out, "ldx": CHANNELS, "ldo": CHANNELS, "ldp": CHANNELS, "top": 0, "left": 0, **more,
     }
     Machine(memory).run(make_launch("pool", "forward", "fused", getattr(max_pool, factory), arguments, signature,
                                     values, (1,), (-(-values["total"] // 32) * 32,)))  # fmt: skip
@@ -48,15 +48,15 @@ def test_value_and_place_found_by_one_maximum_are_those_of_comparisons(shape, ac
 @pytest.mark.parametrize("shape", sorted(SIDES), ids=str)
 def test_the_gradient_in_pairs_is_that_of_single_numbers(shape, accumulate):
     draw, memory, found, (side, out) = np.random.default_rng(5), Memory(1 << 16), [], SIDES[shape]
-    dy = memory.place(to_bits(draw.integers(-9, 10, (PHOTOS, out, out, CHANNELS))))  # small: sums are exact
+    dy = draw.integers(-9, 10, (PHOTOS, out, out, CHANNELS))  # small: sums are exact
     marks = draw.integers(0, shape[0] * shape[1], (PHOTOS, out, out, CHANNELS), dtype=np.uint8)
     marks[draw.random(marks.shape) < 0.2] = STOPPED
     places = memory.place(marks)
     before = draw.integers(-9, 10, (PHOTOS, side, side, CHANNELS))
     grid = -(-side // min(shape[2:]))
-    for special in (False, True):
-        dx = memory.place(to_bits(before))
-        run(memory, "make_max_pool_gradient", (2, shape, special), shape, grid, (dy, dx, places), accumulate=accumulate)
-        found.append(memory.get(dx, before.size, np.uint16))
-    assert np.array_equal(*found)
+    for element, kind, stored in ((2, np.uint16, to_bits), (4, np.float32, np.float32)):
+        given, dx = memory.place(stored(dy)), memory.place(stored(before))
+        run(memory, "make_max_pool_gradient", (element, shape), shape, grid, (given, dx, places), accumulate=accumulate)
+        found.append(memory.get(dx, before.size, kind))
+    assert np.array_equal(found[0], to_bits(found[1]))
     assert len(np.unique(found[0])) > 9

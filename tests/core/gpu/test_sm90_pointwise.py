@@ -107,7 +107,7 @@ def check_gradients(machine, processors, limit, pixels, channels, filters, maski
     weight = place_filters(machine, places, w_bits)
 
     def launch(partial):
-        return pointwise.gradients_launch("", 1, given, right, dx, weight, partial, masking, size, tile, processors)
+        return pointwise.gradients_launch("", 1, given, right, dx, weight, partial, masking, tile, processors)
 
     splits = launch(0).grid[0]
     partial = Output(machine.memory, (splits * size + 8,), np.float32)
@@ -159,7 +159,7 @@ def launches():
     at = Tensor(0, 1, 64, 512, 512, 2)
     return [
         *(pointwise.forward_launch("", 1, at, at, 0, 0, one[3], one[4], 132) for one in ON_A_GPU),
-        *(pointwise.gradients_launch("", 1, at, at, at, 0, 0, one[3], 1, one[4], 132) for one in GRADIENTS_ON_A_GPU),
+        *(pointwise.gradients_launch("", 1, at, at, at, 0, 0, one[3], one[4], 132) for one in GRADIENTS_ON_A_GPU),
     ]
 
 

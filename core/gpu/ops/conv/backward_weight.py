@@ -8,7 +8,6 @@ has the index of each parameter in a partial result. Bytes: the partial results 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 
 from core.gpu.arguments import KernelSignature, ints, pointers
@@ -16,7 +15,7 @@ from core.gpu.compilation.cuda import cuda, f32, i32, i64, u64
 from core.gpu.compilation.ptx import load1, load_float, store_float
 from core.gpu.frame import has_bias
 from core.gpu.gradients import Backward
-from core.gpu.launch import THREADS, Launch, Tensor, blocks_of, make_launch
+from core.gpu.launch import THREADS, Launch, blocks_of, make_launch
 from core.gpu.ops.conv import weight_gradient
 from core.gpu.ops.conv.configurations import split_of
 from core.gpu.ops.conv.geometry import window_values
@@ -96,36 +95,31 @@ def split_pixels(case: Case) -> None:
     split = split_of(tile, blocks, pixels, across * blocks_of(taps.total, tile.columns), frame.processors)
     splits = blocks_of(pixels, split)
 
-    def make(partial: int) -> Launch:
-        values = {
-            "x": x.address, "dy": dy.address, "partial": partial, "pixels": pixels, "split": split,
-            "filters": dy.padded, "packed": dy.padded, "depth": taps.total, "ldy": dy.pitch, "size": size,
-            **window_values(x, dy, window.stride, window.padding), "channels": taps.channels,
-            "kernel_width": taps.kernel[1],
-        }  # fmt: skip
-        constants = (frame.arithmetic, tile, window.padding != (0, 0, 0, 0), *((True,) if slices > 1 else ()))
-        return make_launch(
-            case.step.node, "backward_weight", "tensor_core", weight_gradient.make_weight_gradient, constants,
-            weight_gradient.SIGNATURE, values, (across, blocks_of(taps.total, tile.columns), splits),
-            (tile.threads,), weight_gradient.shared_bytes(tile, x.element),
-            slices * x.element * (pixels * dy.padded + frame.batch * x.height * x.width * x.padded) + 4 * splits * size,
-            tile.blocks, flops=2 * slices * pixels * dy.padded * taps.total,
-        )  # fmt: skip
-
-    add_partials(case, of, dy, splits, make)
+    values = {
+        "x": x.address, "dy": dy.address, "partial": partial_of(case), "pixels": pixels, "split": split,
+        "filters": dy.padded, "packed": dy.padded, "depth": taps.total, "ldy": dy.pitch, "size": size,
+        **window_values(x, dy, window.stride, window.padding), "channels": taps.channels,
+        "kernel_width": taps.kernel[1],
+    }  # fmt: skip
+    constants = (frame.arithmetic, tile, window.padding != (0, 0, 0, 0), *((True,) if slices > 1 else ()))
+    add_partials(case, of, splits, size, make_launch(
+        case.step.node, "backward_weight", "tensor_core", weight_gradient.make_weight_gradient, constants,
+        weight_gradient.SIGNATURE, values, (across, blocks_of(taps.total, tile.columns), splits),
+        (tile.threads,), weight_gradient.shared_bytes(tile, x.element),
+        slices * x.element * (pixels * dy.padded + frame.batch * x.height * x.width * x.padded) + 4 * splits * size,
+        tile.blocks, flops=2 * slices * pixels * dy.padded * taps.total, stream=1,
+    ))  # fmt: skip
 
 
-def add_partials(
-    case: Case, of: Operands, dy: Tensor, splits: int, make: Callable[[int], Launch], stream: int = 1
-) -> None:
-    """Add the launch of `splits` partial results, and that of their sum into the first step's gradients.
+def partial_of(case: Case) -> int:
+    """Address of the partial results of the first step, whose size `add_partials` says."""
+    return case.frame.use(f"partial:{case.step.node}", 0)
 
-    `make` returns the launch for the address of the partial results; `stream` 0 where the next step waits for it.
-    `dy` is the first of the slices.
-    """
+
+def add_partials(case: Case, of: Operands, splits: int, size: int, launch: Launch) -> None:
+    """Add the launch of `splits` partial results of `size` floats, and that of their sum into the first step's
+    gradients."""
     frame, step = case.frame, case.step
-    if not frame.trains(step, "weight"):
-        return
-    size = of.slices * partial_size(dy.padded, of.taps)
-    frame.add(replace(make(frame.use(f"partial:{step.node}", 4 * size * splits)), stream=stream))
-    add_sum(case.backward, step, splits, size, lambda bias: of.gradient_positions(frame.element, bias))
+    if frame.trains(step, "weight"):
+        frame.add(launch)
+        add_sum(case.backward, step, splits, size, lambda bias: of.gradient_positions(frame.element, bias))

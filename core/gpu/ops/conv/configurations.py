@@ -90,7 +90,6 @@ def _tiles(
 
 
 def product_tiles(case: Case) -> tuple[Tile, ...]:
-    """Configurations of the implicit product."""
     frame, backward = case.frame, case.direction != FORWARD
     of = operands_of(frame, case.step, backward)
     out = of.x if backward else frame.image(case.step.output).first_of(of.slices)

@@ -31,7 +31,6 @@ WINDOWS: Final = Group("windows", (
 
 
 def window_values(x: Tensor, out: Tensor, stride: tuple[int, int], padding: tuple[int, ...]) -> dict[str, int]:
-    """Values of `WINDOWS`."""
     return {
         "by_area": out.height * out.width, "by_across": out.width, "area": out.height * out.width, "across": out.width,
         "height": x.height, "width": x.width, "pitch": x.pitch, "row_pitch": x.row_pitch, "image_pitch": x.image_pitch,

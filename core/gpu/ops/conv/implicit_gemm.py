@@ -36,7 +36,6 @@ from core.gpu.parts.vectors import clear, divide
 
 
 def shared_bytes(tile: Tile, element: int) -> int:
-    """Bytes of dynamic shared memory."""
     stage = (tile.rows + tile.columns) * (tile.depth + 16)
     return max(tile.stages * stage, tile.rows * (tile.columns * element + 16))
 
@@ -83,15 +82,15 @@ def pixel_of_phase(r, geometry):
     return i32((i32(n) * height + y) * width + x) if i32(m) < rows and y < height and x < width else i32(-1)
 
 
-def make_window_finder(tile: Tile, element: int, phases: bool) -> Any:
-    """Device function: where the windows of this thread's pixels begin, as row, column and address."""
-    AR, RS = tile.rows * (tile.depth // 16) // tile.threads, tile.threads // (tile.depth // 16)
+def make_window_finder(count: int, apart: int, element: int, phases: bool = False) -> Any:
+    """Device function: where the windows of this thread's `count` pixels, `apart` from one to the next, begin, as row,
+    column and address."""
 
     @device_function
     def find_windows(x, first, rows, w, top, left, py, px, pa):
         stride_y, stride_x = (i32(1), i32(1)) if phases else (w.stride_y, w.stride_x)
-        for j in range(AR):
-            m = u32(first + j * RS)
+        for j in range(count):
+            m = u32(first + j * apart)
             n = divide(m, w.by_area)
             oy = divide(u32(m - n * u32(w.area)), w.by_across)
             ox = u32(m - n * u32(w.area) - oy * u32(w.across))
@@ -164,8 +163,8 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sli
     assert BM * CH % TH == 0
     assert TM > 0
     assert TN % 2 == 0 or TN == 1
-    find_windows, send_pixels = make_window_finder(tile, E, PHASES), make_pixel_sender(tile, E, window == "point")
-    send_filters, multiply = make_filter_sender(tile, E), make_multiplier(arithmetic, tile, ROW)
+    find_windows, send_filters = make_window_finder(AR, TH // CH, E, PHASES), make_filter_sender(tile, E)
+    send_pixels, multiply = make_pixel_sender(tile, E, window == "point"), make_multiplier(arithmetic, tile, ROW)
     stage_out = make_staging(E, (TM, TN), OROW)
     write_out = make_writing(E, BM, BN, TH, pixel_of_phase if PHASES else pixel_of_row)
     wait, wait_all = ptx.WAIT_COPIES[ST - 2], ptx.WAIT_COPIES[0]

@@ -136,7 +136,6 @@ class Operands:
 
 
 def operands_of(frame: Frame, step: Step, gradient: bool = False) -> Operands:
-    """The operands of a convolution or dense layer."""
     value = step.inputs[0]
     if step.op == "dense":
         x, positions = frame.flat(value, gradient)

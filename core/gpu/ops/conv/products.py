@@ -23,12 +23,10 @@ def add_forward(case: Case, launch: Launch) -> None:
 
 
 def refuse_groups(case: Case) -> str:
-    """Why kernels without groups refuse."""
     return "It has no groups." if any(slices_of(case.frame, step) > 1 for step in case.steps) else ""
 
 
 def refuse_three(case: Case) -> str:
-    """Why kernels for 3x3 convolutions refuse."""
     if reads_image(case.step) or read_window(case.step.attributes) != THREE:
         return "It computes 3x3 convolutions of stride 1 with a border of 1."
     return refuse_groups(case)

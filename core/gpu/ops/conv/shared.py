@@ -149,7 +149,6 @@ def refuse(case: KernelCase) -> str:
 
 
 def launch_shared(forward: bool, case: KernelCase, arrays: StepArrays) -> None:
-    """The output from x, or the gradient of the input from dy."""
     kernel, (chunk, size) = shared_forward if forward else shared_backward_input, _chunk(case, forward)
     x, out = (arrays[role] for role in (("x", "out") if forward else ("dy", "dx")))
     bias = arrays["bias"] if forward else arrays.zeros(1)

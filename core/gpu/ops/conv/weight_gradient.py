@@ -25,11 +25,10 @@ from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.ops.conv.geometry import WINDOWS
 from core.gpu.parts.tile import ELEMENT, MULTIPLY, ONES, Tile
-from core.gpu.parts.vectors import clear, divide
+from core.gpu.parts.vectors import clear, divide, put4
 
 
 def shared_bytes(tile: Tile, element: int) -> int:
-    """Bytes of dynamic shared memory."""
     pad = 16 if element == 2 else 32
     return tile.stages * tile.depth * ((tile.rows + tile.columns) * element + 2 * pad)
 
@@ -62,9 +61,7 @@ def make_fragment_loaders(element: int, row_a: int, row_b: int, TN: int) -> tupl
             else:
                 for n2 in range(TN // 2):
                     at = (k + (lane & 15)) * row_b + (column + n2 * 16 + (lane >> 4) * 8) * 2
-                    t4 = ptx.ldmatrix4_transposed(u32(stage + u32(at)))
-                    for i in range(4):
-                        out[n2 * 4 + i] = t4[i]
+                    put4(ptx.ldmatrix4_transposed(u32(stage + u32(at))), out, n2 * 4)
     else:
 
         def load_a(stage, k, column, lane):

@@ -26,8 +26,9 @@ ELEMENTS: Final = 36
 
 
 @device_function
-def both_sides(matrix: Any, square: Any, half: Any, lane: Any) -> None:
-    """``square = matrix square matrix'``, for the thread's own column of two shared arrays."""
+def both_sides(matrix: Any, square: Any, lane: Any) -> None:
+    """``square = matrix square matrix'``, for the thread's own column of a shared array."""
+    half = cuda.shared.array((ELEMENTS, THREADS), float32)
     rows, columns = matrix.shape
     for i in range(rows):
         for j in range(columns):
@@ -47,7 +48,6 @@ def both_sides(matrix: Any, square: Any, half: Any, lane: Any) -> None:
 def transform_pixels(x: Batch, v: Matrix, matrix: Matrix, down: Int, across: Int, pad: Pair) -> None:
     """One thread per tile and channel: ``v[tile, (element, c)]``."""
     square = cuda.shared.array((ELEMENTS, THREADS), float32)
-    half = cuda.shared.array((ELEMENTS, THREADS), float32)
     i, lane = cuda.grid(1), cuda.threadIdx.x
     side, depth = matrix.shape[0], x.shape[3]
     c, tile = i % depth, i // depth
@@ -59,7 +59,7 @@ def transform_pixels(x: Batch, v: Matrix, matrix: Matrix, down: Int, across: Int
         y, z = y0 + k // side, z0 + k % side
         inside = 0 <= y < x.shape[1] and 0 <= z < x.shape[2]
         square[k, lane] = x[tile // (down * across), y, z, c] if inside else float32(0)
-    both_sides(matrix, square, half, lane)
+    both_sides(matrix, square, lane)
     for k in range(side * side):
         v[tile, k * depth + c] = square[k, lane]
 
@@ -68,7 +68,6 @@ def transform_pixels(x: Batch, v: Matrix, matrix: Matrix, down: Int, across: Int
 def transform_filters(weight: Filters, u: Matrix, matrix: Matrix) -> None:
     """One thread per channel and filter: ``u[(element, c), o]``."""
     square = cuda.shared.array((ELEMENTS, THREADS), float32)
-    half = cuda.shared.array((ELEMENTS, THREADS), float32)
     i, lane = cuda.grid(1), cuda.threadIdx.x
     elements, filters, depth = matrix.shape[0] * matrix.shape[0], weight.shape[0], weight.shape[3]
     o, c = i % filters, i // filters
@@ -76,7 +75,7 @@ def transform_filters(weight: Filters, u: Matrix, matrix: Matrix) -> None:
         return
     for tap in range(9):
         square[tap, lane] = weight[o, tap // 3, tap % 3, c]
-    both_sides(matrix, square, half, lane)
+    both_sides(matrix, square, lane)
     for k in range(elements):
         u[k * depth + c, o] = square[k, lane]
 
@@ -85,7 +84,6 @@ def transform_filters(weight: Filters, u: Matrix, matrix: Matrix) -> None:
 def transform_results(m: Cube, bias: Vector, out: Batch, matrix: Matrix, down: Int, across: Int) -> None:
     """One thread per tile and filter: from ``m[element, tile, o]`` to the tile's outputs."""
     square = cuda.shared.array((ELEMENTS, THREADS), float32)
-    half = cuda.shared.array((ELEMENTS, THREADS), float32)
     i, lane = cuda.grid(1), cuda.threadIdx.x
     side, filters = matrix.shape[0], m.shape[2]
     o, tile = i % filters, i // filters
@@ -93,7 +91,7 @@ def transform_results(m: Cube, bias: Vector, out: Batch, matrix: Matrix, down: I
         return
     for k in range(m.shape[0]):
         square[k, lane] = m[k, tile, o]
-    both_sides(matrix, square, half, lane)
+    both_sides(matrix, square, lane)
     y0, z0 = tile // across % down * side, tile % across * side
     for k in range(side * side):
         y, z = y0 + k // side, z0 + k % side

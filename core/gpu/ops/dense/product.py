@@ -15,6 +15,7 @@ from typing import Any, Final
 from core.gpu.compilation.arrays import Cube, Int, Matrix, Vector, float32, index
 from core.gpu.compilation.cuda import cuda, device_function
 from core.gpu.launch import blocks_of
+from core.gpu.parts.vectors import clear
 from core.gpu.teaching.column_sums import sum_rows
 from core.gpu.teaching.kernel import DeviceArray, TeachingKernel, at, flat, kernel, over
 
@@ -58,8 +59,7 @@ def make_product(a_transposed: bool, b_transposed: bool) -> Any:
         total = cuda.local.array(SUMS, float32)
         left = cuda.local.array(EACH, float32)
         top = cuda.local.array(EACH, float32)
-        for i in range(SUMS):
-            total[i] = float32(0)
+        clear(total)
         for k0 in range(first, last, DEPTH):
             # Neighbouring threads read neighbouring floats, whether the factor is transposed or not.
             for i in range(ty * SIDE + tx, TILE * DEPTH, SIDE * SIDE):

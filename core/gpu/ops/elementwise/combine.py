@@ -21,7 +21,7 @@ from core.gpu.ops.elementwise.activations import ACTIVATIONS
 from core.gpu.parts.vectors import PACK, UNPACK, activate, clear, divide, find_vector, make_deliver
 from core.gpu.select import FORWARD, Case
 from core.ops.activation import ACTIVATIONS as REFERENCES
-from core.ops.dropout import threshold
+from core.ops.dropout import GOLDEN, threshold
 from core.program import Step, Value, concat_parts
 
 COMBINE: Final = KernelSignature((
@@ -108,6 +108,21 @@ def mix(x):
     return u32(x ^ u32(x >> u32(16)))
 
 
+@device_function
+def image_words(seed, step, key, photo):
+    """Both words that the bits of an image's elements are drawn from (`core.ops.dropout`)."""
+    first = mix(u32(u32(GOLDEN) + seed))
+    first = mix(u32(u32(first + u32(GOLDEN)) + step))
+    first = mix(u32(u32(first + u32(GOLDEN)) + key))
+    first = mix(u32(u32(first + u32(GOLDEN)) + photo))
+    return first, mix(u32(first + u32(GOLDEN)))
+
+
+@device_function
+def element_bits(element, words):
+    return mix(u32(mix(u32(element ^ words[0])) + words[1]))
+
+
 DROPOUT: Final = KernelSignature((
     *pointers(a="activations (pixels, C), or their gradient"),
     MASK,
@@ -138,20 +153,12 @@ def make_dropout(element: int) -> Any:
         row = i64(pixel)
         n = divide(pixel, by_area)
         place = u32(u32(pixel - n * u32(area)) * u32(channels) + u32(part * VEC))
-        first = u32(0)
-        words = cuda.local.array(4, u32)
-        words[0] = _read_seed(control)
-        words[1] = u32(_read_step(control))
-        words[2] = key
-        words[3] = u32(u32(_read_first(control)) + n)
-        for i in range(4):
-            first = mix(u32(u32(first + u32(0x9E3779B9)) + words[i]))
-        second = mix(u32(first + u32(0x9E3779B9)))
+        photo = u32(u32(_read_first(control)) + n)
+        words = image_words(_read_seed(control), u32(_read_step(control)), key, photo)
         x = cuda.local.array(VEC, f32)
         unpack(load4_ordered(u64(a + u64((row * lda + part * VEC) * element))), x)
         for i in range(VEC):
-            drawn = mix(u32(mix(u32(u32(place + u32(i)) ^ first)) + second))
-            x[i] = f32(x[i] * scale) if drawn >= threshold else f32(0.0)
+            x[i] = f32(x[i] * scale) if element_bits(u32(place + u32(i)), words) >= threshold else f32(0.0)
         deliver(pack(x), mask, out, row, part, ldm, ldo, masking, accumulate)
 
     return dropout
@@ -198,7 +205,6 @@ def combine_launch(
     frame: Frame, layer: str, direction: str, kind: str, a: Tensor, b: Tensor | None, out: Tensor,
     activation: str = "", target: Target = PLAIN,
 ) -> Launch:  # fmt: skip
-    """The launch of a kind of `combine.make_combine`."""
     vectors, area = a.vectors, a.height * a.width
     total = frame.batch * area * vectors
     values = {
@@ -240,7 +246,6 @@ def backward(case: Case) -> None:
 
 
 def concat_forward(case: Case) -> None:
-    """A copy of each input."""
     frame, step = case.frame, case.step
     for value, part in concat_parts(step):
         frame.add(combine_launch(frame, step.node, "forward", "sum", frame.shaped(value), None, frame.shaped(part)))

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from core.gpu.compilation.arrays import Cube, Float, Int, Integers, Matrix, Vector, float32, int64
-from core.gpu.compilation.cuda import cuda, device_function
+from core.gpu.compilation.arrays import Cube, Float, Int, Integers, Matrix, Vector, float32
+from core.gpu.compilation.cuda import cuda, u32
 from core.gpu.ops.elementwise.activations import ACTIVATIONS
+from core.gpu.ops.elementwise.combine import element_bits, image_words
 from core.gpu.teaching.kernel import TeachingKernel, as_matrix, kernel, over
 from core.gpu.teaching.step_arrays import StepArrays
-from core.ops.dropout import GOLDEN, MASK
 from core.ops.registry import KernelCase, numbered
 
 
@@ -96,27 +96,6 @@ def launch_copies(case: KernelCase, arrays: StepArrays) -> None:
         channel += target.shape[1] if case.op == "concat" else 0
 
 
-@device_function
-def mix(x):
-    """`core.ops.dropout.mix` in 64-bit integers, of which the low 32 bits are kept."""
-    x ^= x >> 16
-    x = x * 0x7FEB352D & MASK
-    x ^= x >> 15
-    x = x * 0x846CA68B & MASK
-    return x ^ (x >> 16)
-
-
-@device_function
-def element_bits(seed, step, key, photo, element):
-    """The 32 bits of one element of one photo."""
-    first = mix((GOLDEN + seed) & MASK)
-    first = mix((first + GOLDEN + step) & MASK)
-    first = mix((first + GOLDEN + key) & MASK)
-    first = mix((first + GOLDEN + photo) & MASK)
-    second = mix((first + GOLDEN) & MASK)
-    return mix((mix(element ^ first) + second) & MASK)
-
-
 @kernel
 def naive_dropout(
     x: Vector, out: Vector, seed: Integers, step: Integers, photo0: Integers, volume: Int, key: Int, limit: Int,
@@ -125,6 +104,6 @@ def naive_dropout(
     """``out = x scale`` where the element's bits reach `limit`, else 0; `volume` elements an image."""
     i = cuda.grid(1)
     if i < out.size:
-        word, now, image = int64(seed[0]) & MASK, int64(step[0]), int64(photo0[0]) + i // volume
-        kept = element_bits(word, now, key, image, i % volume) >= limit
+        words = image_words(u32(seed[0]), u32(step[0]), u32(key), u32(photo0[0] + i // volume))
+        kept = element_bits(u32(i % volume), words) >= limit
         out[i] = x[i] * float32(scale) if kept else float32(0)

@@ -104,6 +104,16 @@ def _leaf_share(mask, tall, wide, mx, my):
 
 
 @device_function
+def _blend(photo, height, width, row, x, y, share, rgb):
+    """Mix the colour, which has the weight `share`, with that of the photo of `BACKGROUND_MAP`."""
+    for i in range(3):
+        rgb[i] = f32(rgb[i] * share)
+    gx = f32(row[BACKGROUND_MAP] * x + row[BACKGROUND_MAP + 1] * y + row[BACKGROUND_MAP + 2])
+    gy = f32(row[BACKGROUND_MAP + 3] * x + row[BACKGROUND_MAP + 4] * y + row[BACKGROUND_MAP + 5])
+    _sample(photo, height, width, gx, gy, rgb, f32(f32(1.0) - share))
+
+
+@device_function
 def _set_on_background(source, row, h, w, x, y, sx, sy, rgb):
     """Replace the colour outside the leaf by that of the background."""
     masks, tall, wide = _table(u64(source + u64(_MASKS)))
@@ -112,24 +122,8 @@ def _set_on_background(source, row, h, w, x, y, sx, sy, rgb):
     down, right = f32(f32(tall) / f32(h)), f32(f32(wide) / f32(w))
     mask = u64(masks + u64(i64(row[MASK]) * tall * wide))
     leaf = _leaf_share(mask, tall, wide, f32(f32(sx + half) * right - half), f32(f32(sy + half) * down - half))
-    for i in range(3):
-        rgb[i] = f32(rgb[i] * leaf)
     background = u64(backgrounds + u64((i64(row[BACKGROUND]) - i64(1)) * high * broad * 3))
-    gx = f32(row[BACKGROUND_MAP] * x + row[BACKGROUND_MAP + 1] * y + row[BACKGROUND_MAP + 2])
-    gy = f32(row[BACKGROUND_MAP + 3] * x + row[BACKGROUND_MAP + 4] * y + row[BACKGROUND_MAP + 5])
-    _sample(background, high, broad, gx, gy, rgb, f32(f32(1.0) - leaf))
-
-
-@device_function
-def _mix_with_other(source, h, w, row, x, y, share, rgb):
-    """Mix the colour with another photo; `share` is the weight of this one."""
-    photos, high, broad = _table(source)
-    other = u64(photos + u64((i64(-row[BACKGROUND]) - i64(1)) * h * w * 3))
-    for i in range(3):
-        rgb[i] = f32(rgb[i] * share)
-    gx = f32(row[BACKGROUND_MAP] * x + row[BACKGROUND_MAP + 1] * y + row[BACKGROUND_MAP + 2])
-    gy = f32(row[BACKGROUND_MAP + 3] * x + row[BACKGROUND_MAP + 4] * y + row[BACKGROUND_MAP + 5])
-    _sample(other, high, broad, gx, gy, rgb, f32(f32(1.0) - share))
+    _blend(background, high, broad, row, x, y, leaf, rgb)
 
 
 @device_function
@@ -152,7 +146,9 @@ def _colour(source, mine, h, w, row, x, y, boxed, rgb):
     if row[BACKGROUND] > f32(0.0):
         _set_on_background(source, row, h, w, x, y, sx, sy, seen)
     if row[BACKGROUND] < f32(0.0):
-        _mix_with_other(source, h, w, row, x, y, f32(0.0) if boxed else row[MASK], seen)
+        photos, high, broad = _table(source)
+        other = u64(photos + u64((i64(-row[BACKGROUND]) - i64(1)) * h * w * 3))
+        _blend(other, high, broad, row, x, y, f32(0.0) if boxed else row[MASK], seen)
     for i in range(3):
         v = row[MATRIX + 4 * i + 3]
         for j in range(3):
@@ -212,7 +208,6 @@ def make_photo(element: int, channels: int, pixel: int) -> Any:
 
 
 def image_launch(frame: Frame) -> Launch:
-    """From uint8 photos to the network's input."""
     node, at = frame.program.graph.node(PHOTO), frame.block("control")
     height, width, channels = node.shape
     x, (top, left, *_) = frame.image(Value(PHOTO, node.shape)), frame.border

@@ -27,7 +27,7 @@ from core.gpu.gradients import Backward
 from core.gpu.launch import RELU, Launch, Tensor, make_launch
 from core.gpu.parts.block import block_max, block_sum
 from core.gpu.parts.vectors import PACK, UNPACK, clear, passes
-from core.gpu.select import FAST, Case
+from core.gpu.select import FAST, FORWARD, Case
 from core.ops.op_table import LOSSES
 from core.program import Step, Value
 
@@ -214,23 +214,19 @@ def make_head(element: int, kind: str = "") -> Any:
     return head
 
 
-def ends_in_head(frame: Frame, step: Step) -> bool:
-    """Whether the step computes the logits and is fused with the loss, which it is not for teaching."""
-    return step.output == frame.program.output and frame.algorithm in FAST
+def _is_average(frame: Frame, step: Step) -> bool:
+    """Whether the step is a global average that makes the logits, in the head except for teaching."""
+    return step.op == "global_avg_pool" and step.output == frame.program.output and frame.algorithm in FAST
 
 
 def _source(frame: Frame) -> Value:
-    """The input of the head: that of the global average that makes the logits, or the logits."""
-    output = frame.program.output
-    producer = next((s for s in frame.program.steps if s.output == output), None)
-    if producer is None or producer.op != "global_avg_pool" or not ends_in_head(frame, producer):
-        return output
-    return producer.inputs[0]
+    """The input of the head: that of the global average, or the logits."""
+    return next((s.inputs[0] for s in frame.program.steps if _is_average(frame, s)), frame.program.output)
 
 
 def is_computed_with_loss(frame: Frame, step: Step) -> bool:
-    """Whether the head computes the step: the loss, and a global average that makes the logits."""
-    return step.op in LOSSES or (step.op == "global_avg_pool" and ends_in_head(frame, step))
+    """Whether the head computes the step."""
+    return step.op in LOSSES or _is_average(frame, step)
 
 
 def write_loss(backward: Backward) -> None:
@@ -272,11 +268,7 @@ def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
     )  # fmt: skip
 
 
-def loss_forward(case: Case) -> None:
-    """Write the loss."""
-    case.frame.add(head_launch(case.frame, None, ""))
-
-
-def loss_backward(case: Case) -> None:
-    """Write the loss and its gradient."""
-    case.frame.add(head_launch(case.frame, case.frame.image(case.step.inputs[0], True), ""))
+def write(case: Case) -> None:
+    """The loss, and for its gradient that too."""
+    gradient = None if case.direction == FORWARD else case.frame.image(case.step.inputs[0], True)
+    case.frame.add(head_launch(case.frame, gradient, ""))

@@ -97,5 +97,4 @@ def naive_loss_backward(
 
 
 def per_row(result: DeviceArray) -> Where:
-    """One thread per row."""
     return over(result.size // result.shape[-1])

@@ -135,7 +135,6 @@ def shared_bytes(rows: int, columns: int, depth: int, stages: int, warps_down: i
 
 
 def write(case: Case) -> None:
-    """One block for each tile."""
     x, x2, out = product_of(case)
     tile = case.configuration or TILE
     values = {"a": x.address, "b": x2.address, "c": out.address, "m": out.width, "n": out.channels, "k": x.channels}

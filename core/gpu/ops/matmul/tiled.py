@@ -207,7 +207,6 @@ def refuse_unaligned(case: KernelCase) -> str:
 
 
 def matrices(arrays: StepArrays) -> tuple[DeviceArray, DeviceArray, DeviceArray]:
-    """Both factors and the product."""
     return as_matrix(arrays["x"]), as_matrix(arrays["x2"]), as_matrix(arrays["out"])
 
 

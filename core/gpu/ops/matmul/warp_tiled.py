@@ -212,7 +212,6 @@ KERNELS: Final = {LARGE: large, SMALL: small, DEEP: deep}
 
 
 def choose(rows: int, columns: int) -> tuple[int, int, int, int, int]:
-    """The tile for a product of so many rows and columns."""
     return next((t for t in TILES if blocks_of(rows, t[0]) * blocks_of(columns, t[1]) >= ENOUGH), TILES[-1])
 
 

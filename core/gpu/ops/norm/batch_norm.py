@@ -106,9 +106,12 @@ FINISH_BLOCK: Final = (8, 64)
 
 
 @device_function
-def add_partial(partial, blocks, row, c, shared):
-    """Add both sums of channel `c` in float64, in a fixed order, to ``shared[:, 0, thread]``; one block calls it."""
+def add_partials(partial, blocks, row):
+    """(sums, thread, row of threads, channel): the block's sums ``sums[:, 0, thread]`` of both kinds, added in float64
+    in a fixed order."""
+    shared = cuda.shared.array((2, 64, 8), f64)
     tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
+    c = i32(i32(cuda.blockIdx.x) * 8 + tx)
     first, second = f64(0.0), f64(0.0)
     if c < row:
         for b in range(ty, blocks, 256):
@@ -126,6 +129,7 @@ def add_partial(partial, blocks, row, c, shared):
             shared[0, ty, tx] = shared[0, ty, tx] + shared[0, i32(ty + step), tx]
             shared[1, ty, tx] = shared[1, ty, tx] + shared[1, i32(ty + step), tx]
         step = i32(step // 2)
+    return shared, tx, ty, c
 
 
 RANK_SUMS: Final = KernelSignature((
@@ -137,10 +141,7 @@ RANK_SUMS: Final = KernelSignature((
 
 def rank_sums(partial, sums, control, blocks, row):
     """Sums of this rank's images; zero where it has none and computes one that does not count."""
-    shared = cuda.shared.array((2, 64, 8), f64)
-    tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
-    c = i32(i32(cuda.blockIdx.x) * 8 + tx)
-    add_partial(partial, blocks, row, c, shared)
+    shared, tx, ty, c = add_partials(partial, blocks, row)
     if ty == 0 and c < row:
         counted, at = f64(read_counted(control)), u64(sums + u64(i64(c) * 4))
         store_float(at, f32(shared[0, 0, tx] * counted))
@@ -159,10 +160,7 @@ def make_finish(gradient: bool, ranks: int) -> Any:
         partial, weight, bias, running_mean, running_var, saved, dweight, dbias, control,
         blocks, channels, row, hw, accumulate, epsilon, momentum,
     ):
-        shared = cuda.shared.array((2, 64, 8), f64)
-        tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
-        c = i32(i32(cuda.blockIdx.x) * 8 + tx)
-        add_partial(partial, blocks, row, c, shared)
+        shared, tx, ty, c = add_partials(partial, blocks, row)
         if ty == 0 and c < row:
             first, second = shared[0, 0, tx], shared[1, 0, tx]
             count = f64(read_photos(control) if ranks == 1 else read_rank_photos(control)) * f64(hw)

@@ -25,18 +25,12 @@ RESIDENT: Final = {
 }
 """Blocks per multiprocessor by wide channels, limited by the registers."""
 
-WIDE: Final = (pointwise_wide.make_wide, shape_to_wide)
-NARROW: Final = (pointwise_narrow.make_narrow, shape_to_narrow)
-KERNELS: Final = {
-    "expand": (*WIDE, pointwise_wide.forward_shared), "project": (*NARROW, pointwise_narrow.forward_shared),
-    "expand_backward": (*NARROW, pointwise_narrow.gradient_shared),
-    "project_backward": (*WIDE, pointwise_wide.gradient_shared),
-}  # fmt: skip
+WIDE: Final = (pointwise_wide.make_wide, shape_to_wide, pointwise_wide.shared_bytes)
+NARROW: Final = (pointwise_narrow.make_narrow, shape_to_narrow, pointwise_narrow.shared_bytes)
 """Factory, shape of a block and bytes of shared memory."""
 
 
 def expand(case: Case) -> None:
-    """From few channels to many, with the sums of the next batch norm."""
     frame, step, norm = case.frame, case.step, norm_after(case.frame, case.step)
     assert norm is not None
     x, out = frame.image(step.inputs[0]), frame.image(step.output)
@@ -54,7 +48,6 @@ def project(case: Case) -> None:
 
 
 def expand_backward(case: Case) -> None:
-    """Both gradients from that of the batch norm after the convolution."""
     frame, step, norm = case.frame, case.step, norm_after(case.frame, case.step)
     assert norm is not None
     value, target = step.inputs[0], case.backward.target(step.inputs[0])
@@ -94,7 +87,7 @@ def _add(
     kernel computes for a batch norm, and what is summed.
     """
     frame, step, backward = case.frame, case.step, kind.endswith("backward")
-    factory, shape_of, shared = KERNELS[kind]
+    factory, shape_of, shared_bytes = WIDE if kind in ("expand", "project_backward") else NARROW
     wide, narrow = (sides[one if one in sides else "out"] for one in ("x", "source"))
     shape, pixels = shape_of(wide.padded, narrow.padded), frame.batch * wide.height * wide.width
     name, products, size = f"{step.node}.weight", 1 + backward, shape.wide * shape.narrow
@@ -119,7 +112,7 @@ def _add(
     frame.add(make_launch(
         step.node, "backward_input" if backward else "forward", "tensor_core", factory,
         (shape.wide, shape.narrow, backward, activation), SIGNATURE, values, (blocks,), (shape.threads,),
-        shared(shape), resident=resident,
+        shared_bytes(shape, backward), resident=resident,
         moved=2 * pixels * (shape.narrow * (1 + ("g" in sides) + target.accumulate) + shape.wide * products),
         flops=2 * products * pixels * size,
     ))  # fmt: skip

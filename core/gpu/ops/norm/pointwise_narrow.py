@@ -26,14 +26,10 @@ from core.gpu.ops.norm.pointwise_tiles import Shape
 from core.gpu.parts.vectors import clear
 
 
-def forward_shared(shape: Shape) -> int:
-    """Bytes of shared memory per block, forward."""
-    return (shape.narrow + shape.pixels) * shape.wide_row + shape.pixels // 16 * shape.narrow * 8
-
-
-def gradient_shared(shape: Shape) -> int:
-    """The same for the gradient."""
-    return (shape.narrow + shape.pixels) * shape.wide_row + 2 * shape.pixels * shape.narrow_row
+def shared_bytes(shape: Shape, gradient: bool) -> int:
+    """Bytes of shared memory per block: filters and a wide tile; two narrow tiles, or the sums of the warps."""
+    narrow = 2 * shape.pixels * shape.narrow_row if gradient else shape.pixels // 16 * shape.narrow * 8
+    return (shape.narrow + shape.pixels) * shape.wide_row + narrow
 
 
 def make_write(tiles: int, gradient: bool) -> Any:

@@ -27,15 +27,9 @@ from core.gpu.parts.channels import make_apply_norm, make_fold, make_unpack
 from core.gpu.parts.vectors import PACK, UNPACK, clear
 
 
-def forward_shared(shape: Shape, wide_tiles: int = 1) -> int:
-    """Bytes of shared memory per block."""
-    tiles = wide_tiles * shape.pixels * shape.wide_row + 2 * shape.pixels * shape.narrow_row
+def shared_bytes(shape: Shape, gradient: bool) -> int:
+    tiles = (1 + gradient) * shape.pixels * shape.wide_row + 2 * shape.pixels * shape.narrow_row
     return max(shape.wide * shape.narrow_row + tiles, shape.threads * 8 * 4)
-
-
-def gradient_shared(shape: Shape) -> int:
-    """The same for the gradient, with a second wide tile."""
-    return forward_shared(shape, 2)
 
 
 def make_multiply(shape: Shape) -> Any:

@@ -133,43 +133,35 @@ def make_max_pool(element: int, shape: Shape, nonnegative: bool) -> Any:
     return max_pool
 
 
-def make_gather(element: int, shape: Shape) -> tuple[Any, Any]:
-    """Device functions: sums of a block of stride x stride pixels, and one pixel's sums as 16 bytes."""
-    unpack, pack, VEC, (KH, KW, SY, SX) = UNPACK[element], PACK[element], 16 // element, shape
-    DOWN, ACROSS, WIDE = (KH - 1) // SY + 1, (KW - 1) // SX + 1, element == 2
+def make_gather(shape: Shape) -> Any:
+    """Device function: float32 sums of a block of stride x stride pixels."""
+    unpack, (KH, KW, SY, SX) = UNPACK[4], shape
+    DOWN, ACROSS = (KH - 1) // SY + 1, (KW - 1) // SX + 1
 
     @device_function
     def gather(dy, positions, n, a, b, sides, ldp, part, sums):
-        value = cuda.local.array(VEC, f32)
+        value = cuda.local.array(4, f32)
         clear(sums)
         for da in range(DOWN):
             for db in range(ACROSS):
                 oy, ox = i32(a - da), i32(b - db)
                 ok = oy >= 0 and oy < sides.ho and ox >= 0 and ox < sides.wo
                 row = i64((i64(n) * sides.ho + oy) * sides.wo + ox) if ok else i64(0)
-                unpack(ptx.load4(u64(dy + u64((row * sides.ldo + part * VEC) * element))), value)
-                source = u64(positions + u64(row * ldp + part * VEC))
-                words = ptx.load2(source) if WIDE else (ptx.load1(source), u32(0))
-                for c in range(VEC):
-                    position = u32(words[c // 4] >> u32(8 * (c % 4))) & u32(255) if ok else u32(254)
+                unpack(ptx.load4(u64(dy + u64((row * sides.ldo + part * 4) * 4))), value)
+                word = ptx.load1(u64(positions + u64(row * ldp + part * 4)))
+                for c in range(4):
+                    position = u32(word >> u32(8 * c)) & u32(255) if ok else u32(254)
                     for i in range(SY):
                         for j in range(SX):
                             if i + da * SY < KH and j + db * SX < KW:
                                 mine = u32((i + da * SY) * KW + j + db * SX)
-                                o = (i * SX + j) * VEC + c
+                                o = (i * SX + j) * 4 + c
                                 sums[o] = f32(sums[o] + (value[c] if position == mine else f32(0.0)))
 
-    @device_function
-    def pixel_of(sums, k):
-        value = cuda.local.array(VEC, f32)
-        for c in range(VEC):
-            value[c] = sums[k * VEC + c]
-        return pack(value)
-
-    return gather, pixel_of
+    return gather
 
 
-def make_packed_gather(shape: Shape) -> tuple[Any, Any]:
+def make_packed_gather(shape: Shape) -> Any:
     """`make_gather` for bf16: sums stay pairs of bf16, and positions are compared four at a time."""
     shares, windows = make_sharing(shape)
     take_shares = in_turn(shares)
@@ -197,18 +189,15 @@ def make_packed_gather(shape: Shape) -> tuple[Any, Any]:
         clear(sums)
         take_shares(v, found, sums)
 
-    @device_function
-    def pixel_of(sums, k):
-        return sums[k * 4], sums[k * 4 + 1], sums[k * 4 + 2], sums[k * 4 + 3]
-
-    return gather, pixel_of
+    return gather
 
 
-def make_max_pool_gradient(element: int, shape: Shape, packed: bool) -> Any:
-    """Gradient kernel; `packed` for bf16 adds pairs."""
-    add, VEC, (_, _, SY, SX) = ADD[element], 16 // element, shape
-    gather, pixel_of = make_packed_gather(shape) if packed else make_gather(element, shape)
-    SUMS, NUMBER = SY * SX * (4 if packed else VEC), u32 if packed else f32
+def make_max_pool_gradient(element: int, shape: Shape) -> Any:
+    """Gradient kernel; a pixel's sums are four registers, in bf16 pairs of them."""
+    add, VEC, (_, _, SY, SX), PACKED = ADD[element], 16 // element, shape, element == 2
+    gather = make_packed_gather(shape) if PACKED else make_gather(shape)
+    bits = device_function(lambda v: v) if PACKED else ptx.float_to_bits
+    SUMS, NUMBER = SY * SX * 4, u32 if PACKED else f32
 
     def max_pool_gradient(dy, dx, positions, pixels, sides, ldp, top, left, accumulate):
         at = i32(cuda.grid(1))
@@ -223,7 +212,8 @@ def make_max_pool_gradient(element: int, shape: Shape, packed: bool) -> Any:
                 if y >= 0 and y < sides.height and x >= 0 and x < sides.width:
                     row = i64((i64(n) * sides.height + y) * sides.width + x)
                     target = u64(dx + u64((row * sides.ldx + part * VEC) * element))
-                    v = pixel_of(sums, i * SX + j)
+                    k = (i * SX + j) * 4
+                    v = bits(sums[k]), bits(sums[k + 1]), bits(sums[k + 2]), bits(sums[k + 3])
                     if accumulate != 0:
                         v = add(v, ptx.load4_ordered(target))
                     ptx.store4(target, v[0], v[1], v[2], v[3])
@@ -241,7 +231,7 @@ def max_forward(case: Case) -> None:
         "x": x.address, "out": out.address, "positions": positions_of(frame, step, out) if training else 0,
         **out.pixel_values(frame.batch), "activation": RELU[activation],
     }  # fmt: skip
-    _add(case, "forward", x, out, values, nonnegative, 4)
+    _add(case, "forward", x, out, values, (nonnegative,), 4)
 
 
 def max_backward(case: Case) -> None:
@@ -257,20 +247,19 @@ def max_backward(case: Case) -> None:
         "dy": dy.address, "dx": dx.address, "positions": positions_of(frame, step, dy),
         **replace(dy, height=rows, width=columns).pixel_values(frame.batch), "accumulate": int(accumulate),
     }  # fmt: skip
-    packed = frame.element == 2
-    _add(case, "backward_input", dx, dy, values, packed, 3 if packed else 2)
+    _add(case, "backward_input", dx, dy, values, (), 3 if frame.element == 2 else 2)
 
 
 def _add(
-    case: Case, direction: str, x: Tensor, out: Tensor, values: dict[str, int], special: bool, resident: int
+    case: Case, direction: str, x: Tensor, out: Tensor, values: dict[str, int], more: tuple[bool, ...], resident: int
 ) -> None:
-    """Add the launch of either direction; `special`: the last argument of the kernel's factory."""
+    """Add the launch of either direction; `more`: further arguments of the kernel's factory."""
     frame, step, window = case.frame, case.step, read_window(case.step.attributes)
     pixels = x.height * x.width + out.height * out.width
     stored = out.height * out.width if frame.program.training else 0
     values |= {**x.side_values(out), "ldp": out.padded, "top": window.padding[0], "left": window.padding[1]}
     factory, signature = (make_max_pool, FORWARD) if direction == "forward" else (make_max_pool_gradient, GRADIENT)
-    constants = (frame.element, (*window.kernel, *window.stride), special)
+    constants: tuple[Any, ...] = (frame.element, (*window.kernel, *window.stride), *more)
     frame.add(make_launch(
         step.node, direction, "fused", factory, constants, signature, values, (blocks_of(values["total"], THREADS),),
         moved=frame.batch * out.padded * (frame.element * pixels + stored), resident=resident,

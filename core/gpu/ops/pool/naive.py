@@ -17,7 +17,6 @@ LOWEST: Final = float32(-math.inf)
 
 @kernel
 def naive_max_forward(x: Batch, out: Batch, kernel: Pair, stride: Pair, pad: Pair) -> None:
-    """One thread per output."""
     i = cuda.grid(1)
     if i >= out.size:
         return

@@ -216,7 +216,6 @@ def update_launch(at: Mapping[str, int], count: int, processors: int, rule: Opti
 
 
 def pack_launch(frame: Frame) -> Launch:
-    """Packed copies of the weights for the matrix kernels."""
     at, count = frame.block, frame.packed_count
     values = {"weights": at("weights"), "indices": at("pack_indices"), "packed": at("packed"), "count": count}
     return _launch("pack", make_pack, (frame.element,), PACK, values, (blocks_of(max(count, 2), 2 * THREADS),))
