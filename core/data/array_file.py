@@ -17,8 +17,7 @@ from core.storage import write_file
 _MARK: Final = 32
 """Bytes of the SHA-256 at the start of the file, checked before it is parsed."""
 RELEASE_BYTES: Final = 8 << 20
-"""Mapped pages count as resident memory until released. The system maps far more than is read,
-so pages are released often."""
+"""Bytes read between releases of mapped pages, which are resident memory: the system maps far more than is read."""
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
@@ -65,8 +64,7 @@ class PageReleaser:
     """Releases the pages of a mapped array after every RELEASE_BYTES read. Does nothing for arrays in memory."""
 
     def __init__(self, photos: Array) -> None:
-        mapped = getattr(photos, "_mmap", None) if isinstance(photos, np.memmap) else None
-        self._map: mmap.mmap | None = mapped if hasattr(mmap, "MADV_DONTNEED") else None
+        self._map: mmap.mmap | None = getattr(photos, "_mmap", None) if hasattr(mmap, "MADV_DONTNEED") else None
         self._read = 0
 
     def read(self, size: int) -> None:

@@ -155,10 +155,8 @@ class CacheStore:
 
     def _require_space(self, photos: int) -> None:
         needed = photos * self.photo_bytes + SPARE_BYTES
-        free = shutil.disk_usage(self.home).free
-        if free < needed:
-            raise OSError(errno.ENOSPC, f"the decoded photos need {needed / 1e9:.2f} GB, but only {free / 1e9:.2f} GB "
-                                        "are free")
+        if (free := shutil.disk_usage(self.home).free) < needed:
+            raise OSError(errno.ENOSPC, f"decoded photos need {needed >> 20:,} MB, but only {free >> 20:,} MB are free")
 
     def view(self) -> tuple[Array, Array, Array, Array, tuple[Skipped, ...]]:
         """The fields of a `core.data.cache.PhotoCache`, except its home."""

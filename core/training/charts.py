@@ -39,7 +39,7 @@ MATRIX_MOST: Final = 900
 """Largest sizes of a cell of the confusion matrix and of the whole matrix, in pixels."""
 NAMES_MOST: Final = 150
 """Most classes of a matrix: with more, cells would be smaller than 5 pixels."""
-SPAN: Final = 110
+SPAN: Final = 72
 """Length of the axis of an interval from 0 to 1, in pixels."""
 
 
@@ -164,8 +164,7 @@ def draw_bars(title: str, rows: Sequence[tuple[str, float, str]]) -> str:
 
 
 def draw_interval(share: float, bounds: tuple[float, float], colour: str = GREEN) -> str:
-    low, high = (6 + (SPAN - 12) * bound for bound in bounds)
-    dot = 6 + (SPAN - 12) * share
+    low, dot, high = (6 + (SPAN - 12) * value for value in (bounds[0], share, bounds[1]))
     label = f"{100 * share:.1f} %, interval {100 * bounds[0]:.1f} to {100 * bounds[1]:.1f} %"
     return (
         open_svg(SPAN, 16, label)

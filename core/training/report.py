@@ -27,7 +27,7 @@ from core.training.run_evaluation import RunEvaluation
 from core.training.run_folder import SPLIT
 
 MOST_CONFUSIONS: Final = 5
-WIDTHS: Final = ("15%", "10%", "11%", "15%", "13%", "13%", "13%", "10%")
+WIDTHS: Final = ("21%", "10%", "11%", "11%", "13%", "13%", "13%", "8%")
 """Column widths of the table of classes, which Qt's rich text needs."""
 ELSEWHERE: Final = frozenset({"out", "cache", "split", "device", "threads", "preset", "minutes"})
 """Settings that the command sets separately or that do not affect the result; a time limit is not reproducible."""
@@ -196,9 +196,8 @@ def _draw_coverage(thresholds: Thresholds, least: float) -> str:
 
 
 def _deeds(data: ReportData) -> str:
-    started = data.history.started
     facts: list[tuple[str, str]] = [("Device", data.conditions.device), ("Parameters", f"{data.model.parameters:,}")]
-    if started:
+    if started := data.history.started:
         facts.append(("Photos", f"{started.train_photos} training, {started.validation_photos} validation, "
                                 f"{started.test_photos} test"))
     facts.append(("Epochs", f"{len(data.history.epochs)} of {data.config.epochs}"))

@@ -9,10 +9,12 @@ import pytest
 from PySide6.QtCore import QSizeF
 from PySide6.QtGui import QTextDocument
 
-from app.document_pdf import _document, cut_sheets, write_pdf
+from app.document_pdf import SHEET_WIDTH, _document, cut_sheets, write_pdf
 from core.diagnosis import page
+from core.diagnosis.metrics import Metrics
 from core.errors import StorageError
 from core.training.charts import ChartSeries, draw_bars, draw_lines
+from core.training.report import _classes
 from tests.helpers.programs import find_program
 
 
@@ -52,6 +54,17 @@ def test_a_drawing_after_a_list_does_not_stand_in_its_last_line(qapp):
     document = _document(html, QSizeF(720, 1000))
     lines = document.toPlainText().splitlines()
     assert "the last sentence of the list" in lines, lines
+
+
+def test_a_class_and_its_figures_stand_in_one_line_each(qapp):
+    html = _classes(Metrics(("cedar_apple_rust", "powdery_mildew"), ((15, 0), (0, 15)), 0.3))
+    document = _document(page.render_page("A report", [html]), QSizeF(SHEET_WIDTH, 1000))
+    assert document.size().height() > 0, "laid out"
+    block, lines = document.begin(), {}
+    while block.isValid():
+        lines[block.text()] = block.layout().lineCount()
+        block = block.next()
+    assert {lines[text] for text in ("cedar_apple_rust", "powdery_mildew", "photos", "precision", "1.000")} == {1}
 
 
 def test_a_file_that_cannot_be_written_is_told(qapp, report, tmp_path):

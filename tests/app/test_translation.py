@@ -104,6 +104,9 @@ def test_a_finished_sentence_of_the_engine_is_translated_with_its_values(vietnam
                     "high.")
     assert said == (
         "Rò rỉ dữ liệu: a.safetensors được huấn luyện trên 3 trong 10 ảnh ngoài đồng. Độ chính xác trên chúng quá cao.")
+    said = sentence("Data leakage: The model was trained on 3 of the 9 evaluated photos. The accuracy on them is too "
+                    "high.")
+    assert said.startswith("Rò rỉ dữ liệu: Mô hình được huấn luyện trên 3 trong 9 ảnh đánh giá. "), "of an adaptation"
     for text in (
         "There are no photos in /a. Put the photos of each class into a subfolder (JPEG, PNG, WebP, TIFF, BMP or GIF).",
         "Both are the same file, but labelled apple/healthy and apple/scab. Correct the label, or remove both.",

@@ -183,7 +183,7 @@ def test_progress_ends_at_the_total_and_stopping_keeps_what_is_done(photos, tmp_
 
 def test_a_disk_that_is_too_small_is_known_before_anything_is_decoded(photos, tmp_path, monkeypatch):
     monkeypatch.setattr(cache_store.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 9, 1))
-    with pytest.raises(StorageError, match=r"need .* GB, but only .* Free disk space or choose another .* --cache"):
+    with pytest.raises(StorageError, match=r"need .* MB, but only .* Free disk space or choose another .* --cache"):
         fill(photos, tmp_path / "store")
 
 
