@@ -91,6 +91,15 @@ SIZES: Final = ints(
 SIDES: Final = Group("sides", (*SIZES, *pitches(ldx="x or dx", ldo="out or dy")))
 """Both sides of a kernel over windows."""
 
+STRIPS: Final = Group("strips", (
+    *ints(groups="groups of channels per pixel", wide="groups per block",
+          items="work items: images x strips x pairs of columns", pairs="pairs of columns",
+          per_image="strips of rows per image", rows="rows per strip"),
+    *divisions(pairs="`pairs`", per_image="`per_image`"),
+    *SIZES,
+    *pitches(ldx="x"),
+))  # fmt: skip
+"""The strips of a depthwise convolution."""
 
 @final
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import products
 from core.gpu.ops.conv.geometry import is_fire, reads_image, window_values
 from core.gpu.ops.conv.operands import Taps, operands_of, padded_depth
-from core.gpu.ops.depthwise.launches import pack_taps
+from core.gpu.ops.depthwise.launches import pack_filters
 from core.gpu.ops.norm.pairs import suits_strips
 from core.gpu.select import BF16, FORWARD, Candidate, Case
 from core.graph import PHOTO
@@ -212,7 +212,7 @@ def write_expand(case: Case) -> None:
     frame, (step, following) = case.frame, case.steps
     (strip_rows, warps), stride = case.configuration, read_window(following.attributes).stride[0]
     of, out = operands_of(frame, step), frame.image(following.output)
-    x, taps, channels, weight2 = of.x, of.taps, out.padded, pack_taps(frame, following, out.padded)
+    x, taps, channels, weight2 = of.x, of.taps, out.padded, pack_filters(frame, following, out.padded, True)
     vectors, tiles = taps.total // VECTOR, fragments(strip_rows, stride, x.height, x.width, warps)
     values = {
         "x": x.address, "weight": of.pack_rows(frame, step), "bias": bias_of(frame, step),

@@ -18,7 +18,7 @@ from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32,
 from core.gpu.compilation.ptx import bits_to_float, load4, load4_ordered, load_float, shuffle_xor, store4, store_float
 from core.gpu.frame import bias_of, has_bias
 from core.gpu.launch import RELU, blocks_of, make_launch
-from core.gpu.parts.vectors import ADD, PACK, activate, clear, passes, unrolled
+from core.gpu.parts.vectors import ADD, PACK, UNPACK, activate, clear, passes, unrolled
 from core.gpu.select import FORWARD, INPUT, WEIGHT, Case
 
 MOST_IMAGES: Final = {FORWARD: 16, INPUT: 8, WEIGHT: 64}
@@ -55,15 +55,7 @@ WEIGHT_SIGNATURE: Final = KernelSignature((
 ))  # fmt: skip
 
 
-pack, add = PACK[4], ADD[4]
-
-
-@device_function
-def take4(address, out):
-    """Four floats into a local array."""
-    v = load4(address)
-    for i in range(4):
-        out[i] = bits_to_float(v[i])
+pack, unpack, add = PACK[4], UNPACK[4], ADD[4]
 
 
 def make_gemv(images: int, warps: int) -> Any:
@@ -81,9 +73,9 @@ def make_gemv(images: int, warps: int) -> Any:
         clear(sums)
         if unit < units:
             for k in range(i32((t & i32(32 * warps - 1)) * 4), inputs, STEP):
-                take4(u64(weight + u64((i64(unit) * inputs + k) * 4)), w)
+                unpack(load4(u64(weight + u64((i64(unit) * inputs + k) * 4))), w)
                 for m in range(M):
-                    take4(u64(x + u64((i64(m) * ldx + k) * 4)), v)
+                    unpack(load4(u64(x + u64((i64(m) * ldx + k) * 4))), v)
                     for i in range(4):
                         sums[m] = f32(sums[m] + f32(w[i] * v[i]))
         for m in range(M):

@@ -19,7 +19,6 @@ from core.gpu.ops.depthwise import direct, strip_gradient, strips
 from core.gpu.ops.norm.launches import place_sums, saved_of
 from core.gpu.ops.norm.pairs import between_norms, suits_strips
 from core.gpu.select import FORWARD, INPUT, Case
-from core.ops.contract import Array
 from core.ops.window import read_window
 from core.program import Step
 
@@ -52,19 +51,12 @@ def refuse_gradient_strips(case: Case) -> str:
     return refuse_strips(case)
 
 
-def pack_taps(frame: Frame, step: Step, channels: int) -> int:
-    """Address of the filters as ``(taps, channels up to 16 bytes)``."""
-    return frame.packed(f"taps:{step.node}.weight", lambda: _filters(frame, step, channels).T)
-
-
-def pack_filters(frame: Frame, step: Step, channels: int) -> int:
-    """Address of the filters as ``(channels up to 16 bytes, taps)``."""
-    return frame.packed(f"{step.node}.weight", lambda: _filters(frame, step, channels))
-
-
-def _filters(frame: Frame, step: Step, channels: int) -> Array:
+def pack_filters(frame: Frame, step: Step, channels: int, by_tap: bool = False) -> int:
+    """Address of the filters as ``(channels up to 16 bytes, taps)``, or as ``(taps, channels)``."""
     indices = frame.indices(f"{step.node}.weight")
-    return np.pad(indices.reshape(len(indices), -1), ((0, channels - len(indices)), (0, 0)), constant_values=-1)
+    filters = np.pad(indices.reshape(len(indices), -1), ((0, channels - len(indices)), (0, 0)), constant_values=-1)
+    name = f"{'taps:' if by_tap else ''}{step.node}.weight"
+    return frame.packed(name, lambda: filters.T if by_tap else filters)
 
 
 def _best_rows(images: int, rows: int, pairs: int, at_once: int) -> int:
@@ -184,7 +176,7 @@ def write_direct(case: Case) -> None:
     frame, step, window, (x, out, target) = case.frame, case.step, read_window(case.step.attributes), case.sides()
     forward, vectors, convolves = case.direction == FORWARD, out.vectors, step.op == "depthwise_conv2d"
     values = {
-        "x": x.address, "weight": pack_taps(frame, step, out.padded) if convolves else 0,
+        "x": x.address, "weight": pack_filters(frame, step, out.padded, True) if convolves else 0,
         "bias": bias_of(frame, step) if forward else 0, "out": out.address, **target.values,
         **out.pixel_values(frame.batch), **x.side_values(out),
         **dict(zip(("top", "left", "bottom", "right"), window.padding, strict=True)),

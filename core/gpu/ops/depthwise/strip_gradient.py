@@ -25,11 +25,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import CONTROL, KernelSignature, pitches, pointers
+from core.gpu.arguments import CONTROL, STRIPS, KernelSignature, pitches, pointers
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load_float, prefetch
 from core.gpu.control import read_photos
-from core.gpu.ops.depthwise.strips import STRIPS, THREADS, find_columns, find_strip, make_row_loads, make_tap_loads
+from core.gpu.ops.depthwise.strips import THREADS, find_columns, find_strip, make_row_loads, make_tap_loads
 from core.gpu.parts.channels import ceiling, make_apply_norm, make_fold, make_load, make_store, make_unpack
 from core.gpu.parts.vectors import clear
 

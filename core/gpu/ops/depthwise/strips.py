@@ -19,34 +19,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.arguments import (
-    ACTIVATION,
-    CONTROL,
-    MASK,
-    MASKING,
-    SIZES,
-    Group,
-    KernelSignature,
-    divisions,
-    ints,
-    pitches,
-    pointers,
-)  # fmt: skip
+from core.gpu.arguments import ACTIVATION, CONTROL, MASK, MASKING, STRIPS, KernelSignature, pitches, pointers
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.compilation.ptx import load2_ordered, load4_ordered, load_float
 from core.gpu.control import read_photos
 from core.gpu.parts.channels import ceiling, make_apply_norm, make_fold, make_load, make_store, make_unpack
 from core.gpu.parts.vectors import activate, clear, divide, passes
-
-STRIPS: Final = Group("strips", (
-    *ints(groups="groups of channels per pixel", wide="groups per block",
-          items="work items: images x strips x pairs of columns", pairs="pairs of columns",
-          per_image="strips of rows per image", rows="rows per strip"),
-    *divisions(pairs="`pairs`", per_image="`per_image`"),
-    *SIZES,
-    *pitches(ldx="x"),
-))  # fmt: skip
-"""The strips of the forward kernel and of the gradient."""
 
 SIGNATURE: Final = KernelSignature((
     *pointers(x="activations (N, height, width, C); with norms the output of the convolution before",
