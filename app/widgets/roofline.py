@@ -133,7 +133,8 @@ def draw_roof(chart: pg.PlotWidget, x: np.ndarray, gflops: float, gigabytes: flo
 def set_decades(chart: pg.PlotWidget, x: tuple[float, float], y: tuple[float, float], height: float) -> None:
     """Set the ranges of two log10 axes, with powers of ten as ticks; `height` in pixels."""
     for side, (low, high), room in (("bottom", x, math.inf), ("left", y, height)):
-        powers = range(math.ceil(low), math.floor(high) + 1)
+        edge = (high - low) * TICK_HEIGHT / 2 / room  # nearer to the edge a label would be cut
+        powers = range(math.ceil(low + edge), math.floor(high - edge) + 1)
         chart.getAxis(side).setTicks([power_ticks(powers, room)])
     chart.setXRange(*x, padding=0)
     chart.setYRange(*y, padding=0)

@@ -104,7 +104,7 @@ def test_no_name_under_the_roof_covers_another(height, qapp, qtbot):
     qtbot.addWidget(chart)
     results = [Point(115.0, gflops, "#000000", 9, "", f"kernel {n}") for n, gflops in
                enumerate((0.5, 0.6, 0.61, 0.7, 1.2, 1.3, 4.0, 12.0, 13.0, 14.0, 28.0))]  # fmt: skip
-    chart.show_points(results, [Roof(90.0, 11.0, "#000000")], "")
+    chart.show_points(results, [Roof(506.0, 11.0, "#000000")], "")  # the range ends just above 1,000
     chart.resize(330, height)
     chart.show()
     qtbot.waitExposed(chart)
@@ -118,6 +118,9 @@ def test_no_name_under_the_roof_covers_another(height, qapp, qtbot):
     assert all(f"kernel {n}" in said for n in range(len(results)))
     ticks = chart.plot.getAxis("left")._tickLevels[0]
     assert len(ticks) * TICK_HEIGHT <= room + TICK_HEIGHT
+    low, high = chart.plot.getViewBox().viewRange()[1]
+    edges = [(at - low, high - at) for at, _ in ticks]
+    assert min(map(min, edges)) * room / (high - low) >= TICK_HEIGHT / 2 - 0.1, "a label is cut"
 
 
 def test_names_and_powers_stand_where_they_are_wanted_if_there_is_room():
