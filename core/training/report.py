@@ -196,11 +196,11 @@ def _draw_coverage(thresholds: Thresholds, least: float) -> str:
 
 
 def _deeds(data: ReportData) -> str:
-    facts: list[tuple[str, str]] = [("Device", data.conditions.device), ("Parameters", f"{data.model.parameters:,}")]
+    facts = [("Computed on", data.conditions.device), ("Parameters", f"{data.model.parameters:,}")]
     if started := data.history.started:
-        facts.append(("Photos", f"{started.train_photos} training, {started.validation_photos} validation, "
+        facts.append(("Photos by split", f"{started.train_photos} training, {started.validation_photos} validation, "
                                 f"{started.test_photos} test"))
-    facts.append(("Epochs", f"{len(data.history.epochs)} of {data.config.epochs}"))
+    facts.append(("Epochs computed", f"{len(data.history.epochs)} of {data.config.epochs}"))
     facts.append(("Time", f"{data.seconds / 60:.1f} minutes"))
     facts.append(("Waiting for data", f"{100 * data.history.waiting_share():.1f} % of the training time"))
     facts += _changed(data.config)

@@ -97,6 +97,9 @@ def test_the_page_is_whole_and_needs_nothing_else(data):
         assert keep_percents(words) in checker.text
     assert max(map(float, re.findall(r'<circle[^>]* r="([\d.]+)"', render_report(data)))) <= 9
     assert checker.text.count("<svg") == 0
+    table = render_report(data).partition("Settings and run")[2].partition("</table>")[0]
+    names = re.findall(r"<tr[^>]*>\s*<td[^>]*>([^<]*)", table)
+    assert len(names) == len(set(names)) > 5, names
 
 
 def test_a_run_without_the_tests_of_the_leaf_says_so(data):
