@@ -34,7 +34,7 @@ FLOPS: Final = 2 * ROWS * WIDTH * DEPTH
 CALLS: Final = 10**9 // FLOPS
 """Tiles per round: enough to make the start of a thread negligible."""
 ROUNDS, SECONDS = 5, 0.2
-"""Fewest rounds, and how long they go on. The fastest counts, because other programs only slow it down."""
+"""Fewest rounds, and fewest seconds in all. The fastest round counts, because other programs only slow it down."""
 COPIED_BYTES: Final = 64 << 20
 """Bytes that all threads copy in a round: read and written, at least twice the largest cache of a processor."""
 
