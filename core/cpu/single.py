@@ -98,7 +98,7 @@ class Single:
         rows = encode_records(records, slots, (self.private.ctypes.data, 4 * self.lowering.layout.trained))
         context, alone = self.context.address, share_out(records, range(len(records) + 1), self.threads)
         for i, record in enumerate(records):
-            if record.once or record.direction == "update":
+            if record.once or record.direction == "update" or (self.case.batch == 1 and record.direction == "forward"):
                 execute_schedule(rows, alone, context, i, i + 1)
             else:
                 execute_images(rows, context, i, i + 1, self.case.batch, self.threads)
