@@ -88,7 +88,7 @@ def product_rows(train: Digits, test: Digits, device: str) -> Iterator[Row]:
         learned = learn(RECIPES["classic"], train, test, device, algorithm=level)
         yield percentage(f"perceptron test accuracy, {level}", learned.accuracy)
         with our_step(level, device, *train) as step:
-            times = time_by_turns({"": step, **theirs})
+            times = time_interleaved({"": step, **theirs})
         yield make_row(f"perceptron step, {level}", times.pop(""), times, "ms")
 
 
@@ -137,8 +137,8 @@ def torch_steps(photos: Array, labels: Array) -> dict[str, Callable[[], Any]]:
     return {"PyTorch eager": lambda: queue().item(), "PyTorch graph": replay}
 
 
-def time_by_turns(steps: dict[str, Callable[[], Any]]) -> dict[str, float]:
-    """Milliseconds of a step, whose loss is read: the median of the rounds, in each of which all run by turns."""
+def time_interleaved(steps: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """Median milliseconds of interleaved rounds, per step; the loss is read after each step."""
     times: dict[str, list[float]] = {name: [] for name in steps}
     for number in range(ROUNDS + 1):
         for name, run in steps.items():
