@@ -144,6 +144,19 @@ def rejection_figures(
     return out
 
 
+def confidence_figures(probabilities: Array, labels: Array, field: Array) -> dict[str, Any]:
+    """Calibration error of all photos, lab and field photos, and accuracy by coverage. field: bool ``(N,)``."""
+    reliability = measure_reliability(probabilities, labels)
+    right = probabilities.argmax(axis=1) == labels
+    curve = coverage_curve(probabilities.max(axis=1), right, (1.0, 0.95, 0.9, 0.8))
+    return {
+        "calibration_error": reliability.error, "calibration_error_equal_count": reliability.error_equal_count,
+        "calibration_error_lab": measure_reliability(probabilities[~field], labels[~field]).error,
+        "calibration_error_field": measure_reliability(probabilities[field], labels[field]).error,
+        "coverage": [[p.coverage, p.accuracy, p.wrongly_refused] for p in curve],
+    }  # fmt: skip
+
+
 def measure(model: ModelFile, root: Path, split: str, robust: bool, device: str) -> dict[str, Any]:
     *known, strange = SPLITS[split]
     rows = [r for r in chosen_rows(root / "manifest.csv", known) if name_of(r) in model.classes]
@@ -152,29 +165,25 @@ def measure(model: ModelFile, root: Path, split: str, robust: bool, device: str)
     photos = read_squares(root, rows, model.source_side)
     seen = compute_outputs(predictor, photos)
     probabilities = state_probabilities(model, seen.logits)
-    right = probabilities.argmax(axis=1) == labels
     bare = np.array([r["crop"] == "background" for r in rows])
     unknown = {
         crop: compute_outputs(predictor, read_squares(root, of_crop, model.source_side))
         for crop, of_crop in by_crop(chosen_rows(root / "manifest.csv", [strange])).items()
     }
-    nine = coverage_curve(probabilities.max(axis=1), right, (1.0, 0.95, 0.9, 0.8))
-    reliability = measure_reliability(probabilities, labels)
     place = np.array([r["setting"] == "field" for r in rows])
+    first = np.array([r.get("pack", "leaves") == "leaves" for r in rows])
     kinds = np.array([f"{r['crop']}, {r['setting']}" for r in rows])[~bare]
     out: dict[str, Any] = {
         "split": split, **accuracy_figures(seen.logits, labels, rows, model),
-        "calibration_error": reliability.error, "calibration_error_equal_count": reliability.error_equal_count,
-        "calibration_error_lab": measure_reliability(probabilities[~place], labels[~place]).error,
-        "calibration_error_field": measure_reliability(probabilities[place], labels[place]).error,
-        "coverage": [[p.coverage, p.accuracy, p.wrongly_refused] for p in nine],
+        **confidence_figures(probabilities, labels, place),
+        "first_pack": confidence_figures(probabilities[first], labels[first], place[first]),
         "rejection": rejection_figures(model, seen.take(~bare), kinds, seen.take(bare), unknown),
     }  # fmt: skip
     if robust:
-        first = seen.logits.argmax(axis=1)
+        said = seen.logits.argmax(axis=1)
         out["changed_answers"] = {
             name: float((compute_outputs(predictor, np.stack([change(p) for p in photos])).logits.argmax(axis=1)
-                         != first).mean())
+                         != said).mean())
             for name, change in CHANGES.items()
         }  # fmt: skip
     predictor.close()
