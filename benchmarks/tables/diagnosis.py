@@ -48,10 +48,9 @@ def reliability() -> str:
         ["macro F1", *(f"{model['macro_f1']:.3f}" for model in found)],
         *([f"calibration error{place}", *(f"{model['calibration_error' + key]:.4f}" for model in found)]
           for place, key in (("", ""), (", lab", "_lab"), (", field", "_field"))),
-        *([f"correct of the most confident {percent(share, 0)}",
-           *(percent(next(right for at, right, _ in model["coverage"] if abs(at - share) < 0.005), 2)
-             for model in found)]
+        *([f"correct of the most confident {percent(share, 0)}", *(_at_coverage(model, share) for model in found)]
           for share in (0.95, 0.9)),
+        ["the same, first pack", *(_at_coverage(model["first_pack"], 0.9) for model in found)],
         ["AUROC of photos without a leaf", *(f"{one['no_leaf_auroc']:.4f}" for one in rejection)],
         ["known leaves rejected as unfamiliar", *(percent(one["good_leaves_refused_as_unlike"]) for one in rejection)],
         *([f"{crop} (unknown) rejected; AUROC/FPR@95",
@@ -61,6 +60,10 @@ def reliability() -> str:
         ["size of the file", *(f"{model['bytes'] / 1e6:.1f} MB" for model in found)],
     ]  # fmt: skip
     return markdown_table(["on the test split", *SHIPPED], rows) + f"\n\nCommit {found[0]['commit'][:10]}."
+
+
+def _at_coverage(figures: dict[str, Any], share: float) -> str:
+    return percent(next(right for at, right, _ in figures["coverage"] if abs(at - share) < 0.005), 2)
 
 
 def seeds() -> str:
