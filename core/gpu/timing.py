@@ -122,18 +122,26 @@ class Bench:
             block.close()
         check(driver.cuStreamDestroy(self._stream))
 
-    def _sets(self, choice: Choice) -> list[list[Launch]]:
-        """The launches of a choice, once for each set of arrays."""
+    def _places(self, choice: Choice) -> tuple[dict[str, int], int, int]:
+        """Offset of each array of a choice in a set of arrays, the bytes of a set, and the number of sets."""
         write_choice(self._frame, {}, {}, choice)
         offsets, end = {}, 0
         for name, size in self._frame.array_sizes.items():
             offsets[name] = end
             end += -(-size // 1024) * 1024
-        count = 1 if 2 * end <= CACHED else SETS
-        if count * end > self._blocks["arena"].size:
+        return offsets, end, 1 if 2 * end <= CACHED else SETS
+
+    def _make_room(self, choices: Sequence[Choice]) -> None:
+        """Enlarge the arena for all choices, before the first of them is captured with its address."""
+        needed = max((end * count for _, end, count in map(self._places, choices)), default=0)
+        if needed > self._blocks["arena"].size:
             self._blocks["arena"].close()
-            self._blocks["arena"] = Block(count * end)
+            self._blocks["arena"] = Block(needed)
             _fill(self._blocks["arena"])
+
+    def _sets(self, choice: Choice) -> list[list[Launch]]:
+        """The launches of a choice, once for each set of arrays."""
+        offsets, end, count = self._places(choice)
         at = {name: block.address for name, block in self._blocks.items()}
         firsts = [at["arena"] + i * end for i in range(count)]
         return [
@@ -161,6 +169,7 @@ class Bench:
 
     def times(self, choices: Sequence[Choice], rounds: int) -> list[float | None]:
         """Median microseconds of each choice over interleaved rounds; None where the GPU refuses to launch it."""
+        self._make_room(choices)
         graphs = [self._capture(choice) for choice in choices]
         taken: list[list[float]] = [[] for _ in choices]
         for _ in range(rounds):

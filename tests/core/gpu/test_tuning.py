@@ -18,6 +18,7 @@ from core.gpu.lowering import choose_backward, choose_forward
 from core.gpu.ops.conv.configurations import product_tiles
 from core.gpu.plan import CudaPlan
 from core.gpu.select import BACKWARD, FORWARD, INPUT, Case, Choice
+from core.gpu.timing import Bench, write_choice
 from core.gpu.tuner import TuningTarget, accept, find_cases, measure_case
 from core.models.architectures import build
 from core.models.init import initial_weights
@@ -257,6 +258,22 @@ def test_every_way_is_launched_and_timed_and_both_steps_are_compared(monkeypatch
     assert all(rows and all(row.microseconds > 0 for row in rows.values()) for rows in measured.values())
     assert driver.launches > driver.replays > len(measured)
     assert not driver.blocks
+
+
+def test_no_array_of_a_captured_choice_is_freed_before_all_are_timed(monkeypatch, cache):
+    driver, events = pretend(monkeypatch), []
+    frame = frame_of(precision="float32")
+    segments = choose_forward(frame)
+    choices = [segments[8].choices[0], segments[0].choices[0]]  # the second has larger arrays
+    for choice in choices:
+        write_choice(frame, {}, {}, choice)
+    bench = Bench(open_device(), frame)
+    free, begin = driver.cuMemFree, driver.cuGraphInstantiate
+    driver.cuMemFree = lambda pointer: events.append("free") or free(pointer)
+    driver.cuGraphInstantiate = lambda *arguments: events.append("captured") or begin(*arguments)
+    assert all(bench.times(choices, 1))
+    assert events[-2:] == ["captured", "captured"]
+    bench.close()
 
 
 def test_what_launches_add_to_a_captured_step_adds_up(monkeypatch, cache):
