@@ -48,7 +48,7 @@ ROUNDS: Final = (2, 9)
 """Measurements of every choice, and of those measured again."""
 CLOSE: Final = 1.25
 """Largest ratio to a candidate's fastest time at which a configuration is measured again."""
-SLOWER: Final = 1.01
+SLOWER: Final = 1.002
 """Largest ratio of a whole step's time to that with the old table at which new entries are accepted: noise."""
 PARTS: Final = 4
 """Parts of the new entries that are tried one by one if all together make the step slower."""
