@@ -221,9 +221,9 @@ def test_the_way_in_use_is_measured_too_and_stays_unless_another_is_faster(case,
         assert best["implicit_gemm"].configuration == wanted
 
 
-def target(name="cnn", batch=8):
-    base = build(name, 10, 32)
-    return TuningTarget(name, with_loss(base, 0.0, ()), initial_weights(base, 0), batch, "mixed", True)
+def target(name="cnn", batch=8, precision="mixed", side=32):
+    base = build(name, 10, side)
+    return TuningTarget(name, with_loss(base, 0.0, ()), initial_weights(base, 0), batch, precision, True)
 
 
 def test_a_tuning_that_was_stopped_goes_on_where_it_was(bench, tmp_path):
@@ -258,6 +258,15 @@ def test_every_way_is_launched_and_timed_and_both_steps_are_compared(monkeypatch
     assert all(rows and all(row.microseconds > 0 for row in rows.values()) for rows in measured.values())
     assert driver.launches > driver.replays > len(measured)
     assert not driver.blocks
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["float32", "mixed"])
+def test_a_network_is_tuned_on_this_gpu(precision, tmp_path):
+    path = tmp_path / "table.json"
+    events = list(tuner.tune_into(path, target("squeezenet1_1", 4, precision, 64), "test"))
+    assert events[-1].done == events[-1].total > 20
+    assert all(one.microseconds > 0 for row in tuning.read_table(path)[1].values() for one in row.values())
 
 
 def test_no_array_of_a_captured_choice_is_freed_before_all_are_timed(monkeypatch, cache):
