@@ -137,7 +137,7 @@ def set_up(
         config=replace(config, batch_size=batch), photos=photos, field_photos=field, fingerprint=identity,
         graph=graph, graph_in_use=used, device=device, communicator=communicator, plan=plan, teachers=teachers,
         only_training=[plan, teachers] if teachers else [plan], validator=validator, origin_words=origin_words,
-        learned=record_photos(photos.contents(TRAIN), (origin.learned,) if origin else ()),
+        learned=record_photos(photos.contents(TRAIN), [o.learned for o in (origin, *(t.model for t in files)) if o]),
         **_loaders_of_evaluation(config, photos, field, device, communicator), start_hash=origin.hash if origin else "",
         train=_training_loader(config, photos, batch, resident, replacement, communicator),
         warnings=(*remarks, *network.notes, *origin_words, *photos.warnings, *(field.warnings if field else ())),
