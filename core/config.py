@@ -96,7 +96,7 @@ class RunConfig:
     epochs: int = _row(30, "training", "Epochs", "passes over the training photos; an incomplete last batch is dropped",
                        low=1, high=100000, expert=False)
     minutes: float = _row(0.0, "training", "Time limit, minutes",
-                          "train for this many minutes; the learning rate schedule is fitted to the time; 0: no limit",
+                          "train at most this many minutes; the learning rate schedule is fitted to it; 0: no limit",
                           low=0.0, high=1e6, expert=False, zero="no limit")
     batch_size: int = _row(32, "training", "Batch size",
                            "photos per optimizer step; 0 or auto: as many as fit into memory",
@@ -152,7 +152,8 @@ class RunConfig:
         "fraction of the training photos whose leaf is placed on the background of another photo", low=0.0, high=1.0)
     pictures_without_leaf: float = _row(
         0.0, "augmentation", "Pictures without a leaf",
-        "generated pictures without a leaf, as a share of the training photos: added as a class if there is none",
+        "generated pictures without a leaf (50 to 1000), as a share of the training photos: added as a class if there "
+        "is none; not with teachers or several labels",
         low=0.0, high=1.0)
     mix: float = _row(
         0.0, "augmentation", "Mixup and CutMix",

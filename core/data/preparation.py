@@ -26,11 +26,7 @@ from core.data.dataset import (
     reasons,
 )
 from core.data.label_sets import LabelSets, read_label_sets
-from core.data.near_duplicates import (
-    Pair,
-    describe_conflicts,
-    find_conflicts,
-)
+from core.data.near_duplicates import Pair, describe_conflicts, find_conflicts
 from core.data.photo_groups import find_groups
 from core.data.source import open_dataset
 from core.data.split import Leak, complete_splits, measure_leak, random_split_leak, read_split
@@ -137,13 +133,13 @@ def prepare_photos(
     photos = group_photos(dataset, config, report, cancelled, check)
     cache, groups = photos.cache, photos.groups
     conflicts = describe_conflicts(dataset, find_conflicts(photos.labels, cache, photos.copies))
-    splits = _split(config, dataset, cache, groups, photos.sets)
+    splits, lost = _split(config, photos)
     used = cache.kept
     leak = measure_leak(splits[used], groups[used])
     random_leak = random_split_leak(splits[used], dataset.labels[used], groups[used], config.seed)
-    warnings = _warnings(dataset, cache, splits, leak, conflicts, photos.sets)
-    return PhotoSet(dataset, cache, splits, groups, leak, random_leak, cache.fingerprint(dataset), warnings,
-                    photos.sets)  # fmt: skip
+    warnings = _warnings(photos, splits, leak, (lost, conflicts))
+    identity = cache.fingerprint(dataset)
+    return PhotoSet(dataset, cache, splits, groups, leak, random_leak, identity, warnings, photos.sets)
 
 
 def _find_missing(dataset: Dataset, sets: LabelSets | None, rows: Array) -> list[str]:
@@ -163,11 +159,12 @@ def _require_photos(dataset: Dataset, cache: PhotoCache, sets: LabelSets | None)
                         "remove the class.")
 
 
-def _split(config: RunConfig, dataset: Dataset, cache: PhotoCache, groups: Array, sets: LabelSets | None) -> Array:
-    used = cache.kept
+def _split(config: RunConfig, photos: GroupedPhotos) -> tuple[Array, str]:
+    """The splits, and a sentence on missing photos of the file that gives them."""
+    dataset, groups, used, lost = photos.dataset, photos.groups, photos.cache.kept, ""
     splits = np.full(len(dataset), UNSPLIT, np.int8)
     if config.split:
-        splits[used] = read_split(Path(config.split), dataset, cache)[used]
+        splits, lost = read_split(Path(config.split), dataset, photos.cache)
     else:
         numbers = np.unique(groups[used], return_inverse=True)[1]
         splits[used] = complete_splits(
@@ -177,21 +174,19 @@ def _split(config: RunConfig, dataset: Dataset, cache: PhotoCache, groups: Array
         if not np.any(splits == split):
             raise DataError(f"None of the {len(used)} photos (groups: {len(np.unique(groups[used]))}) is left for "
                             f"{name}. Add photos, or change the validation and test shares.")
-    if missing := _find_missing(dataset, sets, splits == TRAIN):
+    if missing := _find_missing(dataset, photos.sets, splits == TRAIN):
         raise DataError(f"The training split has no photo of {', '.join(missing)}. Change the split, or add photos.")
-    return splits
+    return splits, lost
 
 
-def _warnings(
-    dataset: Dataset, cache: PhotoCache, splits: Array, leak: Leak, conflicts: str, sets: LabelSets | None
-) -> tuple[str, ...]:
-    names = dataset.classes if sets is None else sets.labels
-    messages = [text for text in (describe_skipped(cache.skipped), _describe_alike(names), conflicts) if text]
+def _warnings(photos: GroupedPhotos, splits: Array, leak: Leak, found: Sequence[str]) -> tuple[str, ...]:
+    names = photos.dataset.classes if photos.sets is None else photos.sets.labels
+    messages = [text for text in (describe_skipped(photos.cache.skipped), _describe_alike(names), *found) if text]
     if leak.leaked:
         messages.append(f"Data leakage: {leak.leaked} of {leak.held_out} validation and test photos have a photo of "
                         "the same group in training. The accuracy measured on them is too high.")
     for split, name in ((VALIDATION, "validation"), (TEST, "test")):
-        missing = _find_missing(dataset, sets, splits == split)
+        missing = _find_missing(photos.dataset, photos.sets, splits == split)
         if missing and np.any(splits == split):
             messages.append(f"The {name} split has no photo of {', '.join(missing)}.")
     return tuple(messages)

@@ -145,21 +145,21 @@ def open_split(path: Path) -> tuple[Dataset, dict[bytes, int]]:
         raise DataError(f"{path} is not the split of a run. Choose the split.csv of a run folder. {error}") from error
 
 
-def read_split(path: Path, dataset: Dataset, cache: PhotoCache) -> Array:
-    """Read the splits int8 ``(N,)`` of the rows of `dataset`.
+def read_split(path: Path, dataset: Dataset, cache: PhotoCache) -> tuple[Array, str]:
+    """Read the splits int8 ``(N,)`` of the rows of `dataset`, with a sentence on missing photos, "" without any.
 
     Photos are matched by content (their files may have been renamed), else by path. Raises DataError if photos are new
     or have another class.
     """
     written, by_content = open_split(path)
     by_path = {key: at for at, key in enumerate(written.paths.keys().tolist())}
-    keys = dataset.paths.keys().tolist()
+    keys, contents = dataset.paths.keys().tolist(), [content.tobytes() for content in cache.content]
     splits = np.full(len(dataset), UNSPLIT, np.int8)
     unknown = []
     for row in cache.kept:
-        at, content = by_path.get(keys[row]), cache.content[row].tobytes()
-        if at is None or written.columns["sha256"][at] != content.hex():
-            at = by_content.get(content, at)
+        at = by_path.get(keys[row])
+        if at is None or written.columns["sha256"][at] != contents[row].hex():
+            at = by_content.get(contents[row], at)
         if at is None:
             unknown.append(dataset.paths[row])
             continue
@@ -170,4 +170,6 @@ def read_split(path: Path, dataset: Dataset, cache: PhotoCache) -> Array:
     if unknown:
         raise DataError(f"{len(unknown)} photos are not in the split {path}, such as {unknown[0]}. Make a new split "
                         "(without --split), or remove the new photos.")
-    return splits
+    lost = [SPLITS[written.splits[by_content[one]]] for one in by_content.keys() - {contents[at] for at in cache.kept}]
+    counts = ", ".join(f"{name} {lost.count(name)}" for name in SPLITS if name in lost)
+    return splits, counts and f"Photos of the split {path} are missing or were edited: {counts}. Figures will differ."

@@ -96,8 +96,8 @@ class Evaluation:
 
     parts: by setting, if known; field: on the user's own field photos; answered: at the coverage asked for; mistakes:
     most confident first; overlap: how many of these photos the model was trained on, None if its file does not contain
-    its training photos; known: the same as sentences; fresh: metrics on the photos that it was not trained on, if it
-    was trained on others; calibration_error: expected calibration error, 0..1.
+    its training photos; known: the same as sentences, with photos of their groups; fresh: metrics on the other photos,
+    if there are both; calibration_error: expected calibration error, 0..1.
     """
 
     figures: Metrics
@@ -120,35 +120,37 @@ def evaluate_model(
     name. Raises DataError if the photos have classes that the model does not have.
     """
     scanned = scan_field(config.field, config.label, config.cache) if config.field else None
-    dataset, cache, kept = _open_split(config, split, model.source_side)
+    dataset, cache, kept, lost = _open_split(config, split, model.source_side)
     labels, names, sets = _match_classes(model, dataset, kept)
     own = None if scanned is None else open_field(
         scanned, model.classes, model.source_side, multi=model.multilabel, folder=config.cache, threads=config.threads
     )  # fmt: skip
-    skipped = (describe_skipped(cache.skipped),) if cache.skipped else ()
+    fresh = field = answered = None
     with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:
         predictions, stated = _predict(made, cache.photos, cache.slots[kept])
-        content, groups = cache.content[kept], find_groups(dataset, cache)[0][kept]
-        figures, right = _evaluate(stated, labels, model, sets, groups)
-        evaluated, fresh = [("judged", content)], _evaluate_unseen(stated, labels, content, model, sets, groups)
-        parts = subsets_by_setting(right, labels, names, list_settings(dataset, kept), groups)
-        field = None
+        groups, evaluated = find_groups(dataset, cache)[0], [("judged", cache.content[kept])]
+        figures, right = _evaluate(stated, labels, model, sets, groups[kept])
+        unseen = model.learned.unseen(cache.content, groups, kept) if model.learned else np.ones(len(kept), bool)
+        if 0 < unseen.sum() < len(kept):
+            fresh = _evaluate(stated[unseen], labels[unseen], model, sets, groups[kept][unseen])[0]
+        parts = subsets_by_setting(right, labels, names, list_settings(dataset, kept), groups[kept])
         if own is not None:
             own_stated = _predict(made, own.cache.photos, own.slots)[1]
             field, _ = _evaluate(own_stated, own.labels, model, own.sets, own.groups)
             evaluated.append(("field", own.cache.content[own.cache.kept]))
         parts = compare_with_field(parts, "these photos", figures, field)
-        answered = None
         if coverage is not None:
             words = [made.decide(prediction, coverage).word for prediction in predictions]
             own_curve = model.thresholds is not None and not model.multilabel
             answered = replace(measure_coverage(words, labels, right, names, coverage), measured=own_curve)
+    known, overlap = describe_overlap("The model", model.learned, evaluated), measure_overlap(model.learned, evaluated)
+    if overlap and (related := int((~unseen).sum()) - overlap[0].learned):
+        known += (f"Data leakage: {related} photos have one of the same group in training. The accuracy is too high.",)
     evaluation = Evaluation(
         figures, parts, field, answered, _mistakes(stated, dataset, kept[~right], np.flatnonzero(~right), model),
-        measure_overlap(model.learned, evaluated), describe_overlap("The model", model.learned, evaluated), fresh,
-        measure_reliability(stated, labels if sets is None else sets.members[labels]).error,
+        overlap, known, fresh, measure_reliability(stated, labels if sets is None else sets.members[labels]).error,
     )  # fmt: skip
-    return evaluation, (*skipped, *(own.warnings if own else ()))
+    return evaluation, tuple(filter(None, (describe_skipped(cache.skipped), lost, *(own.warnings if own else ()))))
 
 
 def _match_classes(model: ModelFile, dataset: Dataset, kept: Array) -> tuple[Array, tuple[str, ...], LabelSets | None]:
@@ -164,27 +166,20 @@ def _match_classes(model: ModelFile, dataset: Dataset, kept: Array) -> tuple[Arr
     return places[dataset.labels[kept]], model.classes, None
 
 
-def _evaluate_unseen(
-    stated: Array, labels: Array, content: Array, model: ModelFile, sets: LabelSets | None, groups: Array
-) -> Metrics | None:
-    """Metrics on the photos that the model was not trained on; None if that is all of them or none."""
-    rows = np.flatnonzero(~model.learned.knows(content)) if model.learned else ()
-    return _evaluate(stated[rows], labels[rows], model, sets, groups[rows])[0] if 0 < len(rows) < len(labels) else None
-
-
-def _open_split(config: RunConfig, split: str, side: int) -> tuple[Dataset, PhotoCache, Array]:
-    """Open the photos of `config` and select those of the split. Raises DataError if none is left."""
+def _open_split(config: RunConfig, split: str, side: int) -> tuple[Dataset, PhotoCache, Array, str]:
+    """Open the photos of `config`, and select those of the split, as `read_split`. Raises DataError if none is left."""
     dataset = open_photos(config.data, config.label, config.where)
     if split and not config.split:
         dataset = dataset.take(dataset.rows(SPLIT_NAMES[split]))
     cache = open_cache(dataset, side, folder=config.cache, threads=config.threads)
-    kept = cache.kept
+    kept, lost = cache.kept, ""
     if split and config.split:
-        kept = np.flatnonzero(read_split(Path(config.split), dataset, cache) == SPLIT_NAMES[split])
+        splits, lost = read_split(Path(config.split), dataset, cache)
+        kept = np.flatnonzero(splits == SPLIT_NAMES[split])
     if not len(kept):
         reason = f" ({reasons(cache.skipped)})" if cache.skipped else ""
         raise DataError(f"There are no {split + ' ' if split else ''}photos in {config.data} to evaluate on{reason}.")
-    return dataset, cache, kept
+    return dataset, cache, kept, lost
 
 
 def _predict(predictor: Predictor, photos: Array, slots: Array) -> tuple[list[Prediction], Array]:

@@ -21,9 +21,9 @@ NAMES: Final = {"version": "LeafClinic", "compiler": "Numba"}
 class Conditions:
     """Equal settings, photos and conditions give equal bits.
 
-    version: of LeafClinic; compiler: version of Numba; device: "cpu" or "cuda"; processor: instruction set of the CPU
-    kernels, or the GPU and its tuning table; threads: that share a batch on the CPU, 0 on a GPU; ranks: processes that
-    share a batch.
+    version: of LeafClinic; compiler: versions of Numba, and of NumPy and OpenCV, which draw numbers and decode photos;
+    device: "cpu" or "cuda"; processor: instruction set of the CPU kernels, or the GPU and its tuning table; threads:
+    that share a batch on the CPU, 0 on a GPU; ranks: processes that share a batch.
     """
 
     version: str
@@ -40,19 +40,21 @@ class Conditions:
 
 def present_conditions(config: RunConfig, device: str, ranks: int = 1) -> Conditions:
     """The conditions of a run with these settings on this machine. Raises DeviceError if the device is missing."""
+    import cv2
     import numba  # takes a second; the window, which resumes runs, does not need it
+    import numpy
 
+    compiler = f"{numba.__version__}, NumPy {numpy.__version__}, OpenCV {cv2.__version__}"
     if device == "cuda":
         from core.gpu.driver.device import open_device  # numba-cuda is optional
         from core.gpu.tuning import load_table
 
         opened = open_device()
         processor = f"{opened.name}, tuning table {load_table(opened.identity).fingerprint}"
-        return Conditions(__version__, numba.__version__, device, processor, 0, ranks)
+        return Conditions(__version__, compiler, device, processor, 0, ranks)
     from core.cpu.instruction_set import current_isa
 
-    threads = config.threads or usable_cores()
-    return Conditions(__version__, numba.__version__, device, current_isa().name, threads, ranks)
+    return Conditions(__version__, compiler, device, current_isa().name, config.threads or usable_cores(), ranks)
 
 
 def keep_conditions(config: RunConfig, before: Conditions | None) -> RunConfig:

@@ -77,7 +77,7 @@ class RunEvaluation:
     def cautions(self) -> tuple[str, ...]:
         """Sentences on what the accuracy does not show."""
         guess = "" if self.guessing is None else GUESS_NOTE.format(percent=100 * self.guessing)
-        unseen = "" if self.unseen is None else f"Without data leakage: {self.unseen.describe()}."
+        unseen = "" if self.unseen is None else f"Without known data leakage: {self.unseen.describe()}."
         return tuple(filter(None, (unseen, guess, VALIDATION_NOTE if self.split == "validation" else "")))
 
     def doubts(self) -> tuple[str, ...]:
@@ -144,7 +144,7 @@ def evaluate_run(setup: Setup, model: ModelFile, baseline: Baseline | None) -> G
     calibration, sets, groups = model.sections.get(CALIBRATION), setup.photos.sets, setup.photos.groups[rows]
     stated = replace(model, temperature=1.0, class_temperatures=())  # the logits are calibrated
     right = predict_labels(stated, logits, sets) == (loader.labels if sets is None else sets.merge_equal(loader.labels))
-    unseen = ~setup.learned.knows(setup.photos.cache.content[rows])
+    unseen = setup.learned.unseen(setup.photos.cache.content, setup.photos.groups, rows)
     return RunEvaluation(
         split=split,
         figures=compute_metrics(logits, loader.labels, setup.classes, sets, thresholds, groups),

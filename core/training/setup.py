@@ -117,6 +117,7 @@ def set_up(
     precision, older = choose_precision(config.precision, device)
     field = None if scanned is None else (yield from _open_field(config, photos, scanned, commands))
     config = config if photos.sets is None else replace(config, labels="multi")
+    config = config if photos.added else replace(config, pictures_without_leaf=0.0)
     network = first_network(config, origin, photos.classes)
     graph, used = network.graph, graph_in_use(config, network.graph)
     config, fitted = fit_recipe(replace(config, precision=precision), len(photos.rows(TRAIN)))
@@ -129,18 +130,17 @@ def set_up(
     resident = plan.keep_photos(photos.cache.photos, config.stream_photos)
     if teachers is not None:
         teachers.borrow_photos(plan)
-    identity, evaluated = fingerprint(photos), evaluation_contents(photos, field)
-    notes = describe_teachers(files, config.teacher_share, identity, evaluated)
+    identity, tested = fingerprint(photos), evaluation_contents(photos, field)
+    origins, notes = describe_origin(origin, tested), describe_teachers(files, config.teacher_share, identity, tested)
     remarks = (*gpu_note(config.device, device), *older, *untuned, *fitted, *notes, *describe_prevented_leakage(photos))
-    origin_words = describe_origin(origin, evaluated)
     return Setup(
         config=replace(config, batch_size=batch), photos=photos, field_photos=field, fingerprint=identity,
         graph=graph, graph_in_use=used, device=device, communicator=communicator, plan=plan, teachers=teachers,
-        only_training=[plan, teachers] if teachers else [plan], validator=validator, origin_words=origin_words,
-        learned=record_photos(photos.contents(TRAIN), (origin.learned,) if origin else ()),
+        only_training=[plan, teachers] if teachers else [plan], validator=validator, origin_words=origins,
+        learned=record_photos(photos.contents(TRAIN), [o.learned for o in (origin, *(t.model for t in files)) if o]),
         **_loaders_of_evaluation(config, photos, field, device, communicator), start_hash=origin.hash if origin else "",
         train=_training_loader(config, photos, batch, resident, replacement, communicator),
-        warnings=(*remarks, *network.notes, *origin_words, *photos.warnings, *(field.warnings if field else ())),
+        warnings=(*remarks, *network.notes, *origins, *photos.warnings, *(field.warnings if field else ())),
     )  # fmt: skip
 
 

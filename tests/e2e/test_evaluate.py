@@ -107,8 +107,14 @@ def test_evaluate_says_that_photos_of_a_group_count_as_fewer(trained, photos, ca
     assert 1 < effect <= 3
     assert found["accuracy_interval"] == list(wilson_interval(right, 36, effect)) != list(wilson_interval(right, 36))
     assert found["by_place"][1]["accuracy_interval"] == found["accuracy_interval"]
+    split = read_rows((trained[0] / "split.csv").read_text("utf-8"))
+    learned = [row["path"].removesuffix(".png").split("/") for row in split if row["split"] == "train"]
+    unseen = 36 - 3 * len({(name, int(number) // 3) for name, number in learned})
+    assert found["not_learned"]["photos"] == unseen > 0
+    leak = f"Data leakage: {36 - unseen - len(learned)} photos have one of the same group in training."
     said = f"The intervals take groups into account: 36 photos (groups: 12) count as {36 / effect:.0f}."
-    assert call(*asked, cache=cache).stdout.count(said) == 2, "for these and the field photos"
+    text = call(*asked, cache=cache).stdout
+    assert (text.count(said), text.count(leak)) == (2, 1), "for these and the field photos"
 
 
 def test_evaluate_and_training_agree_on_the_test_photos(trained, photos, cache):

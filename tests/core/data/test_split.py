@@ -118,9 +118,9 @@ def test_a_written_split_comes_back_and_finds_photos_that_were_renamed(split_pho
     assert lines[0] == "path,label,group,split,sha256"
     assert lines[1].startswith("healthy/000.png,healthy,g0,")
     assert len(lines[1].rpartition(",")[2]) == 64
-    assert np.array_equal(read_again(folder), splits)
+    assert np.array_equal(read_again(folder)[0], splits)
     (folder / "photos" / "rust" / "003.png").rename(folder / "photos" / "rust" / "003b.png")
-    assert np.array_equal(read_again(folder), splits)
+    assert np.array_equal(read_again(folder)[0], splits)
 
 
 def test_photos_that_were_renumbered_keep_their_splits(split_photos):
@@ -129,13 +129,15 @@ def test_photos_that_were_renumbered_keep_their_splits(split_photos):
     for photo, content in zip(rust, [rust[-1].read_bytes(), *(photo.read_bytes() for photo in rust[:-1])], strict=True):
         photo.write_bytes(content)
     assert not np.array_equal(splits[10:], np.roll(splits[10:], 1))
-    assert np.array_equal(read_again(folder), [*splits[:10], *np.roll(splits[10:], 1)])
+    assert np.array_equal(read_again(folder)[0], [*splits[:10], *np.roll(splits[10:], 1)])
     rust[3].write_bytes(rust[3].read_bytes() + b"\0")  # an edited photo is found by its name
-    assert read_again(folder)[13] == splits[13]
+    assert read_again(folder)[0][13] == splits[13]
+    rust[0].unlink()
+    assert "are missing or were edited: train 1, val 1." in read_again(folder)[1]
 
 
 def read_again(folder, name="split.csv"):
-    """The splits that a file gives the photos as they lie in the folder now."""
+    """The splits that a file gives the photos as they lie in the folder now, and whether some are missing."""
     dataset = open_folder(folder / "photos")
     return read_split(folder / name, dataset, open_cache(dataset, 16, folder=str(folder / "store")))
 

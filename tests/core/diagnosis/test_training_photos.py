@@ -97,7 +97,7 @@ def test_what_is_known_is_said_in_numbers_and_words():
         "Data leakage: old was trained on 2 of the 3 validation photos. The accuracy on them is too high.",
     )
     assert describe_overlap("old", learned, judged[1:]) == (
-        "No data leakage: old was trained on none of the 2 evaluated photos.",
+        "old was trained on none of the 2 evaluated photos.",
     )
     (_, more) = describe_overlap("old", replace(learned, whole=False), judged)
     assert "there may be more data leakage" in more

@@ -41,6 +41,7 @@ def test_a_run_resumed_on_another_number_of_cores_has_the_same_bits(config, core
     assert not [e for e in only(events, Warned) if "different conditions" in e.message]
     cores(3)
     train(config("other"))
+    assert {"LeafClinic", "Numba", "NumPy", "OpenCV"} <= set(str(last_weights(config("other")).conditions).split())
     with pytest.raises(AssertionError):
         same_bits(last_weights(config("whole")), last_weights(config("other")))
 

@@ -35,9 +35,9 @@ def test_a_run_learns_labels_sets_thresholds_and_diagnoses(
     reference_plans, tiny, folder, capsys, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("core.training.finish.LEAST_PHOTOS", 10)
-    config = tiny(data=str(folder), epochs=5, learning_rate=6e-3, validation=0.4, mix=0.3, label_smoothing=0.05)
-    events = train(config)
-    assert only(events, EpochDone)[-1].average_precision > 0.9
+    config = tiny(data=str(folder), epochs=5, learning_rate=6e-3, validation=0.4, mix=0.3, label_smoothing=0.05,
+                  pictures_without_leaf=0.1)  # fmt: skip
+    assert only(train(config), EpochDone)[-1].average_precision > 0.9
     model = read_model(Path(config.out))
     assert (model.multilabel, model.classes) == (True, ("brown", "green"))
     section = model.sections["rejection"]
@@ -46,7 +46,8 @@ def test_a_run_learns_labels_sets_thresholds_and_diagnoses(
     assert "mean average precision" in capsys.readouterr().out
     assert diagnose.main([config.out, str(folder / "green+brown" / "000.png"), "--json"]) == 0
     assert '"threshold"' in capsys.readouterr().out
-    assert "mean average precision" in Path(config.out, "report.html").read_text("utf-8")
+    report = Path(config.out, "report.html").read_text("utf-8")
+    assert ("mean average precision" in report, "Pictures without a leaf" in report) == (True, False)
     assert export.main([config.out, "--onnx", str(tmp_path / "labels.onnx")]) == 0
     assert evaluate.main([str(tmp_path / "labels.onnx"), "--data", str(folder), "--cache", config.cache]) == 0
     assert export.main([str(tmp_path / "labels.onnx"), "--onnx", str(tmp_path / "again.onnx")]) == 2
