@@ -13,7 +13,7 @@ from typing import Any, Final
 from core.gpu.arguments import KernelSignature, ints, pointers
 from core.gpu.compilation.cuda import cuda, f32, i32, i64, u64
 from core.gpu.compilation.ptx import load1, load_float, store_float
-from core.gpu.frame import has_bias
+from core.gpu.frame import Frame, has_bias
 from core.gpu.gradients import Backward
 from core.gpu.launch import THREADS, Launch, blocks_of, make_launch
 from core.gpu.ops.conv import weight_gradient
@@ -69,7 +69,7 @@ def add_sum(backward: Backward, step: Step, splits: int, size: int, positions: C
     `positions`: index of each weight in a partial result, then of each bias where it is trained.
     """
     frame, name, shape = backward.frame, f"{step.node}.weight", backward.frame.layout.offsets[f"{step.node}.weight"][1]
-    bias = has_bias(step) and frame.trains(step, "bias")
+    bias = _trains_bias(frame, step)
     weights, count = volume(shape), volume(shape) + (shape[0] if bias else 0)
     values = {
         "partial": frame.use(f"partial:{step.node}", 4 * size * splits),
@@ -85,8 +85,12 @@ def add_sum(backward: Backward, step: Step, splits: int, size: int, positions: C
     ))  # fmt: skip
 
 
+def _trains_bias(frame: Frame, step: Step) -> bool:
+    return has_bias(step) and frame.trains(step, "bias")
+
+
 def split_pixels(case: Case) -> None:
-    """Each block sums its own range of pixels into a partial result."""
+    """Each block sums its own range of pixels into a partial result, or into the gradients if there is one range."""
     frame, of = case.frame, operands_of(case.frame, case.step)
     x, window, taps, slices, (tile, blocks) = of.x, of.window, of.taps, of.slices, case.configuration
     dy = frame.image(case.step.output, True).first_of(slices)
@@ -94,21 +98,31 @@ def split_pixels(case: Case) -> None:
     across = slices * blocks_of(dy.padded, tile.rows)
     split = split_of(tile, blocks, pixels, across * blocks_of(taps.total, tile.columns), frame.processors)
     splits = blocks_of(pixels, split)
-
+    whole = splits == 1 and not case.backward.accumulate and of.is_gradient_in_order(frame.element)
+    if whole:
+        partial, name = frame.gradient_of(f"{case.step.node}.weight"), f"{case.step.node}.bias"
+        biases = frame.gradient_of(name) if _trains_bias(frame, case.step) else 0
+    else:
+        partial = partial_of(case)
+        biases = partial + 4 * dy.padded * taps.total
     values = {
-        "x": x.address, "dy": dy.address, "partial": partial_of(case), "pixels": pixels, "split": split,
+        "x": x.address, "dy": dy.address, "partial": partial, "biases": biases, "pixels": pixels, "split": split,
         "filters": dy.padded, "packed": dy.padded, "depth": taps.total, "ldy": dy.pitch, "size": size,
         **window_values(x, dy, window.stride, window.padding), "channels": taps.channels,
         "kernel_width": taps.kernel[1],
     }  # fmt: skip
     constants = (frame.arithmetic, tile, window.padding != (0, 0, 0, 0), *((True,) if slices > 1 else ()))
-    add_partials(case, of, splits, size, make_launch(
+    launch = make_launch(
         case.step.node, "backward_weight", "tensor_core", weight_gradient.make_weight_gradient, constants,
         weight_gradient.SIGNATURE, values, (across, blocks_of(taps.total, tile.columns), splits),
         (tile.threads,), weight_gradient.shared_bytes(tile, x.element),
         slices * x.element * (pixels * dy.padded + frame.batch * x.height * x.width * x.padded) + 4 * splits * size,
         tile.blocks, flops=2 * slices * pixels * dy.padded * taps.total, stream=1,
-    ))  # fmt: skip
+    )  # fmt: skip
+    if not whole:
+        add_partials(case, of, splits, size, launch)
+    elif frame.trains(case.step, "weight"):
+        frame.add(launch)
 
 
 def partial_of(case: Case) -> int:

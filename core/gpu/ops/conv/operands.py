@@ -134,6 +134,11 @@ class Operands:
         weights += weights // (own * self.taps.total) * own
         return np.concatenate([weights, (every // own + 1) * own * self.taps.total + every]) if bias else weights
 
+    def is_gradient_in_order(self, element: int) -> bool:
+        """Whether a partial result has the weights, and then the biases, in their order and nothing else."""
+        positions = self.gradient_positions(element, True)
+        return self.slices == 1 and np.array_equal(positions, np.arange(positions.size))
+
 
 def operands_of(frame: Frame, step: Step, gradient: bool = False) -> Operands:
     value = step.inputs[0]

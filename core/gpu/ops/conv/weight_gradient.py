@@ -12,8 +12,8 @@ filters, and the bias gradient as one more product, with ones.
 
 Rows of a stage are pixels and 16 (bf16) or 32 bytes longer than their data; fragments are read across them, transposed.
 Every block of the third grid axis writes a partial result of its own and `reduction` adds those in a fixed order: no
-atomics, the same bits every time. Bytes: dy once for each BN of k, windows once for each BF filters, from L2 mostly;
-and 4 bytes x splits x weights of partial results.
+atomics, the same bits every time. A single one that has the order of the weights is the gradient itself. Bytes: dy once
+for each BN of k, windows once for each BF filters, from L2 mostly; and 4 bytes x splits x weights of partial results.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def shared_bytes(tile: Tile, element: int) -> int:
 
 SIGNATURE: Final = KernelSignature((
     *pointers(x="activations (N, height, width, channels)", dy="gradient (pixels, filters)",
-              partial="partial results (splits, size)"),
+              partial="partial results (splits, size)", biases="those of the biases, in the same memory, or 0"),
     *ints(pixels="pixels of dy", split="pixels of a partial result", filters="filters, up to 16 bytes",
           packed="rows of a partial result: `filters` again, or the compiler copies the sums in every iteration",
           depth="columns of a partial result: taps x channels"),
@@ -149,7 +149,7 @@ def make_partial_writer(tile: Tile) -> Any:
     TM, TN = tile.fragments
 
     @device_function
-    def write_partial(mine, acc, sums, first, start, packed, depth, biased, lane):
+    def write_partial(mine, biases, acc, sums, first, start, packed, depth, biased, lane):
         g, t = i32(lane >> 2), i32(lane & 3)
         for m in range(TM):
             for half in range(2):
@@ -161,8 +161,7 @@ def make_partial_writer(tile: Tile) -> Any:
                             at = u64(mine + u64((i64(f) * i64(depth) + i64(column)) * 4))
                             ptx.store2(at, ptx.float_to_bits(acc[o]), ptx.float_to_bits(acc[o + 1]))
                     if biased and t == 0:
-                        at = u64(mine + u64((i64(packed) * i64(depth) + i64(f)) * 4))
-                        ptx.store_float(at, sums[m * 4 + half * 2])
+                        ptx.store_float(u64(biases + u64(i64(f) * 4)), sums[m * 4 + half * 2])
 
     return write_partial
 
@@ -185,7 +184,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
     find_taps, write_partial, wait = make_tap_finder(tile, E), make_partial_writer(tile), ptx.WAIT_COPIES[ST - 2]
 
     def weight_gradient(
-        x, dy, partial, pixels, split, filters, packed, depth, windows, channels, kernel_width, ldy, size
+        x, dy, partial, biases, pixels, split, filters, packed, depth, windows, channels, kernel_width, ldy, size
     ):
         base = ptx.shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
@@ -196,7 +195,8 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
             across = i32((filters + BF - 1) // BF)
             slice_of, bf = i64(i32(cuda.blockIdx.x) // across), i32(i32(cuda.blockIdx.x) % across * BF)
             x, dy = u64(x + u64(slice_of * channels * E)), u64(dy + u64(slice_of * filters * E))
-            partial = u64(partial + u64(slice_of * packed * (depth + 1) * 4))
+            results = u64(slice_of * packed * (depth + 1) * 4)
+            partial, biases = u64(partial + results), u64(biases + results)
         start = i32(i32(cuda.blockIdx.z) * split)
         end = i32(min(i32(start + split), pixels))  # this block's share of the pixels
         steps = i32((end - start + BP - 1) // BP)
@@ -211,7 +211,7 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
         ones = cuda.local.array(2, u32)
         ones[0], ones[1] = u32(ONE), u32(ONE)
         clear(sums)
-        biased = bn == 0 and wn == 0  # one column of blocks and warps computes the bias gradient
+        biased = bn == 0 and wn == 0 and biases != u64(0)  # one column of blocks and warps computes the bias gradient
         filled, used = u32(0), u32(0)
         for k in range(1 - ST, steps):  # the first ST - 1 iterations only fill the ring
             if k >= 0:
@@ -235,7 +235,8 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
                         mma(a, b, acc, tm * TN * 4, TN)
                         if biased:
                             mma(a, ones, sums, tm * 4, 1)
-        mine = u64(partial + u64(i64(i32(cuda.blockIdx.z)) * i64(size) * 4))
-        write_partial(mine, acc, sums, i32(bf + wm), i32(bn + wn), packed, depth, biased, lane)
+        mine = u64(i64(i32(cuda.blockIdx.z)) * i64(size) * 4)
+        write_partial(u64(partial + mine), u64(biases + mine), acc, sums, i32(bf + wm), i32(bn + wn), packed, depth,
+                      biased, lane)
 
     return weight_gradient
