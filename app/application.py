@@ -24,6 +24,7 @@ from app.photo_commands import PhotoCommands
 from app.processes.entry import command, end_ahead
 from app.run_commands import RunCommands
 from app.synthetic_leaves import SyntheticTour
+from app.task import Task
 from app.theme import Theme
 from app.viewmodels import kernel_benchmark, result
 from app.viewmodels.diagnosis import DiagnosisModel
@@ -180,6 +181,8 @@ class Application:
                      self.diagnosis, self.benchmark, self.memory, self.document, self.thumbnails, self.photos,
                      self.first):
             part.close()
+        for task in self.application.findChildren(Task):
+            task.dispose()
         end_ahead()
         reader = sys.modules.get("core.data.photo_reader")
         if reader is not None:  # this process has decoded photos

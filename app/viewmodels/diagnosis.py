@@ -70,7 +70,6 @@ class DiagnosisModel(ProcessModel):
         self._unwanted: set[int] = set()  # photos that were removed while the process has them
         self._maps_flying: set[tuple[int, str]] = set()
         self._total = 0
-        self._listing: list[Task] = []
 
     @property
     def working(self) -> bool:
@@ -104,7 +103,7 @@ class DiagnosisModel(ProcessModel):
         if len(paths) <= IN_FLIGHT and not any(map(os.path.isdir, paths)):
             self._on_listed(photo_files(paths, known))
         else:
-            self._listing.append(Task(lambda *_: photo_files(paths, known), self, done=self._on_listed))
+            Task(lambda *_: photo_files(paths, known), self, done=self._on_listed)
 
     def _on_listed(self, listed: tuple[set[str], list[str], list[str], set[str]]) -> None:
         folders, found, refused, changed = listed
@@ -182,8 +181,8 @@ class DiagnosisModel(ProcessModel):
 
     def close(self) -> None:
         self._end_process()
-        while self._listing:
-            self._listing.pop().dispose()
+        for task in self.findChildren(Task):
+            task.cancel()
         self.verdicts.stop()
         self.plants.close()
         self.rows.close()
