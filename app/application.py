@@ -219,7 +219,7 @@ def _train(program: Application) -> QWidget:
     panel = TrainPanel(
         program.training, program.window.actions_, program.settings, program.theme, lambda: paths.folder("runs")
     )
-    panel.resume_asked.connect(program.run_commands.resume_run)
+    panel.runs.resume_asked.connect(program.run_commands.resume_run)
     for part in (panel.runs, panel.outcome):
         part.diagnose_asked.connect(program.photo_commands.use_model)
     panel.confusion.cell_opened.connect(program.run_commands.open_cell)

@@ -35,13 +35,12 @@ class DiagnosisModel(ProcessModel):
 
     Signals: `model_ready(name)`; `result(PhotoResult)`; `busy(waiting, total)`; `brought(row, known)` when photos were
     added or restored: the row of the first one, and how many already had results; `replaced(path)`: the file of one of
-    them has changed. Before a model is ready: `loading()` when it is requested and when its classes are known,
-    `preparing(done, total)` while kernels are compiled.
+    them has changed. Before a model is ready: `loading()` when it is requested and when its classes are known, `stage`
+    while kernels are compiled.
     """
 
     model_ready = Signal(str)
     loading = Signal()
-    preparing = Signal(int, int)
     result = Signal(object)
     busy = Signal(int, int)
     brought = Signal(int, int)
@@ -277,8 +276,6 @@ class DiagnosisModel(ProcessModel):
         if "known" in answer:
             self.known = answer["known"]
             self.loading.emit()
-        elif "preparing" in answer:
-            self.preparing.emit(answer["preparing"], answer["of"])
         elif "ready" in answer:
             self.ready, self.model = answer, ModelIdentity(**answer.get("model", {}))
             self.verdicts.use_model(answer.get("rejection", {}), answer["classes"])
