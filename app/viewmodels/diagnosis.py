@@ -180,7 +180,7 @@ class DiagnosisModel(ProcessModel):
 
     def close(self) -> None:
         self._end_process()
-        for task in self.findChildren(Task):
+        for task in self.findChildren(Task):  # also of its parts
             task.cancel()
         self.verdicts.stop()
         self.plants.close()

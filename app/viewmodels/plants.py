@@ -100,8 +100,6 @@ class Plants(QObject):
 
     def close(self) -> None:
         self._timer.stop()
-        if self._task is not None:
-            self._task.cancel()
 
     def _begin(self) -> None:
         if self._task is not None and self._task.active:  # a late result would be of the settings before

@@ -109,7 +109,6 @@ def test_no_name_under_the_roof_covers_another(height, qapp, qtbot):
     chart.show_points(results, [Roof(506.0, 11.0, "#000000")], "")  # the range ends just above 1,000
     chart.resize(330, height)
     chart.show()
-    qtbot.waitExposed(chart)
     qtbot.wait(50)
     places = [name.at for name in chart.names]
     room = chart.plot.getViewBox().height()
@@ -194,6 +193,10 @@ def test_all_texts_grow_with_the_users_font(start, font, qtbot):
     qtbot.wait(50)
     places = [field.place.geometry() for field in setup.form.fields.values() if field.place.isVisible()]
     assert max(place.right() for place in places) <= setup._scroll.viewport().width()
+    setup.form.take_over({"weight_decay": "x"})
+    setup.show_wrong()
+    window.page("train").notice.alarm("It takes room.")
+    qtbot.waitUntil(lambda: in_sight(setup.form.fields["weight_decay"].problem), timeout=2000)
 
 
 @pytest.mark.parametrize("size", [1.0, 1.5])

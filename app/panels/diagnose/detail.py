@@ -31,7 +31,7 @@ ALONE: Final = "\0alone"
 """Stand for the outlines of leaf and diseased area, and for nothing, among the class names."""
 HEALTHY: Final = QColor(30, 140, 70)
 UNSURE: Final = QColor(110, 110, 110)
-MINIMUM_LINES: Final = 15
+MINIMUM_LINES: Final = 14
 """Lines of text: a verdict, a class, and four lines about the diseased area; more classes scroll."""
 
 
