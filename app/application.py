@@ -24,6 +24,7 @@ from app.photo_commands import PhotoCommands
 from app.processes.entry import command, end_ahead
 from app.run_commands import RunCommands
 from app.synthetic_leaves import SyntheticTour
+from app.task import Task
 from app.theme import Theme
 from app.viewmodels import kernel_benchmark, result
 from app.viewmodels.diagnosis import DiagnosisModel
@@ -180,6 +181,8 @@ class Application:
                      self.diagnosis, self.benchmark, self.memory, self.document, self.thumbnails, self.photos,
                      self.first):
             part.close()
+        for task in self.application.findChildren(Task):
+            task.dispose()
         end_ahead()
         reader = sys.modules.get("core.data.photo_reader")
         if reader is not None:  # this process has decoded photos
@@ -216,7 +219,7 @@ def _train(program: Application) -> QWidget:
     panel = TrainPanel(
         program.training, program.window.actions_, program.settings, program.theme, lambda: paths.folder("runs")
     )
-    panel.resume_asked.connect(program.run_commands.resume_run)
+    panel.runs.resume_asked.connect(program.run_commands.resume_run)
     for part in (panel.runs, panel.outcome):
         part.diagnose_asked.connect(program.photo_commands.use_model)
     panel.confusion.cell_opened.connect(program.run_commands.open_cell)

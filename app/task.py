@@ -22,7 +22,7 @@ class Task(QThread):
 
     It starts at once, with `slots` connected to the signals of their names: methods, not lambdas that hold the creator,
     which are freed with the task and would free their creator, too. Cancelling does not wait: late results are not
-    emitted. It ends with `parent`, or when the creator disposes of it.
+    emitted. It ends with `parent`, and deletes itself at its end.
     """
 
     progress = Signal(int, int)
@@ -40,14 +40,18 @@ class Task(QThread):
             getattr(self, name).connect(slot)
         self.start()
 
+    @property
+    def active(self) -> bool:
+        """Whether `done` or `failed` may still be emitted."""
+        return not self._cancelled.is_set()
+
     def cancel(self) -> None:
         self._cancelled.set()
 
     def dispose(self) -> None:
-        """Cancel, wait and delete; a thread object must not be deleted while its thread runs."""
+        """Cancel and wait; a thread object must not be deleted while its thread runs."""
         self.cancel()
         self.wait()
-        self.deleteLater()
 
     def run(self) -> None:
         try:
@@ -56,6 +60,8 @@ class Task(QThread):
             self._end = partial(self.failed.emit, error_text(error), traceback.format_exc())
 
     def _report(self) -> None:
-        end, self._end = self._end, None
-        if end is not None and not self._cancelled.is_set():
+        end, active, self._end = self._end, self.active, None
+        self.cancel()
+        self.deleteLater()
+        if end is not None and active:
             end()

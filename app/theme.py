@@ -54,7 +54,7 @@ class Theme(QObject):
     def __init__(self, application: QApplication) -> None:
         super().__init__(application)
         self._application = application
-        self._wanted = "system"
+        self._wanted = Qt.ColorScheme.Unknown
         self.colours = LIGHT
         application.setStyle("Fusion")
         application.styleHints().colorSchemeChanged.connect(lambda _: self._apply())
@@ -62,19 +62,15 @@ class Theme(QObject):
 
     def set(self, wanted: str) -> None:
         """"system", "light" or "dark"."""
-        self._wanted = wanted
         schemes = {"light": Qt.ColorScheme.Light, "dark": Qt.ColorScheme.Dark}
-        self._application.styleHints().setColorScheme(schemes.get(wanted, Qt.ColorScheme.Unknown))
+        self._wanted = schemes.get(wanted, Qt.ColorScheme.Unknown)
+        self._application.styleHints().setColorScheme(self._wanted)
         self._apply()
 
-    @property
-    def dark(self) -> bool:
-        if self._wanted != "system":
-            return self._wanted == "dark"
-        return self._application.styleHints().colorScheme() == Qt.ColorScheme.Dark
-
     def _apply(self) -> None:
-        self.colours = DARK if self.dark else LIGHT
+        system = self._application.styleHints().colorScheme()
+        scheme = system if self._wanted is Qt.ColorScheme.Unknown else self._wanted
+        self.colours = DARK if scheme is Qt.ColorScheme.Dark else LIGHT
         self._application.setPalette(palette(self.colours))
         sheet = stylesheet(self.colours)
         if self._application.styleSheet() != sheet:  # setting it styles every widget again

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,7 +57,7 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
     device = choose_device("auto")
     channel.send(known=list(model.classes))
     if device == "cpu":
-        compile_ahead(model, lambda done, total: channel.send(preparing=done, of=total))
+        compile_ahead(model, partial(channel.report, "compile"))
     # its first call takes longer: OpenCV makes its tables of CIELAB, and the network is read
     threading.Thread(target=segment_leaf, args=(np.zeros((1, 1, 3), np.uint8),)).start()
     count = min(usable_cores(), MAX_PARALLEL) if device == "cpu" else 1

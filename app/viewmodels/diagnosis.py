@@ -35,13 +35,12 @@ class DiagnosisModel(ProcessModel):
 
     Signals: `model_ready(name)`; `result(PhotoResult)`; `busy(waiting, total)`; `brought(row, known)` when photos were
     added or restored: the row of the first one, and how many already had results; `replaced(path)`: the file of one of
-    them has changed. Before a model is ready: `loading()` when it is requested and when its classes are known,
-    `preparing(done, total)` while kernels are compiled.
+    them has changed. Before a model is ready: `loading()` when it is requested and when its classes are known, `stage`
+    while kernels are compiled.
     """
 
     model_ready = Signal(str)
     loading = Signal()
-    preparing = Signal(int, int)
     result = Signal(object)
     busy = Signal(int, int)
     brought = Signal(int, int)
@@ -70,7 +69,6 @@ class DiagnosisModel(ProcessModel):
         self._unwanted: set[int] = set()  # photos that were removed while the process has them
         self._maps_flying: set[tuple[int, str]] = set()
         self._total = 0
-        self._listing: list[Task] = []
 
     @property
     def working(self) -> bool:
@@ -104,7 +102,7 @@ class DiagnosisModel(ProcessModel):
         if len(paths) <= IN_FLIGHT and not any(map(os.path.isdir, paths)):
             self._on_listed(photo_files(paths, known))
         else:
-            self._listing.append(Task(lambda *_: photo_files(paths, known), self, done=self._on_listed))
+            Task(lambda *_: photo_files(paths, known), self, done=self._on_listed)
 
     def _on_listed(self, listed: tuple[set[str], list[str], list[str], set[str]]) -> None:
         folders, found, refused, changed = listed
@@ -182,8 +180,8 @@ class DiagnosisModel(ProcessModel):
 
     def close(self) -> None:
         self._end_process()
-        while self._listing:
-            self._listing.pop().dispose()
+        for task in self.findChildren(Task):  # also of its parts
+            task.cancel()
         self.verdicts.stop()
         self.plants.close()
         self.rows.close()
@@ -278,8 +276,6 @@ class DiagnosisModel(ProcessModel):
         if "known" in answer:
             self.known = answer["known"]
             self.loading.emit()
-        elif "preparing" in answer:
-            self.preparing.emit(answer["preparing"], answer["of"])
         elif "ready" in answer:
             self.ready, self.model = answer, ModelIdentity(**answer.get("model", {}))
             self.verdicts.use_model(answer.get("rejection", {}), answer["classes"])

@@ -67,7 +67,7 @@ class Document(QObject):
 
     @property
     def loading(self) -> bool:
-        return self._task is not None
+        return self._task is not None and self._task.active
 
     def open(self, source: str) -> None:
         """Scan a folder or manifest in the background."""
@@ -79,9 +79,9 @@ class Document(QObject):
 
     def cancel(self) -> None:
         """Cancel an active scan; what was open stays open."""
-        task, self._task, self._next = self._task, None, None
-        if task is not None:
-            task.dispose()
+        self._next = None
+        if self._task is not None:
+            self._task.cancel()
 
     def give_up(self) -> None:
         self.cancel()
@@ -92,9 +92,8 @@ class Document(QObject):
         self.cancel()
         self.search.forget()
         self._wanted.clear()
-        if self._writing is not None:
+        if self._writing is not None and self._writing.active:
             self._writing.dispose()
-            self._writing = None
         if self._saving.isActive():
             self.save()
         if self._lock is not None:
@@ -160,7 +159,7 @@ class Document(QObject):
             use(self.source if self.table is not None else "")
             return
         self._wanted.append((use, failed))
-        if self._writing is None:
+        if len(self._wanted) == 1:
             self._write_manifest()
 
     def _write_manifest(self) -> None:
@@ -177,9 +176,6 @@ class Document(QObject):
 
     def _end_writing(self) -> tuple[Callable[[str], None], Callable[[str, str], None]]:
         """Report to the first caller; those who asked meanwhile get the current photos."""
-        task, self._writing = self._writing, None
-        if task is not None:
-            task.dispose()
         first = self._wanted.pop(0)
         if self._wanted:
             self._write_manifest()

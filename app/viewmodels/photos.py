@@ -78,10 +78,9 @@ class Search(QObject):
 
     def forget(self) -> None:
         """Cancel the search and release the texts."""
-        task, self._task = self._task, None
         self._asked = self._mask = None
-        if task is not None:
-            task.dispose()
+        if self._task is not None:
+            self._task.cancel()
 
     def _on_done(self, mask: Array) -> None:
         self._mask = mask

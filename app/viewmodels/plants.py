@@ -100,20 +100,14 @@ class Plants(QObject):
 
     def close(self) -> None:
         self._timer.stop()
-        self._on_finished()
 
     def _begin(self) -> None:
-        if self._task is not None:  # a late result would be of the settings before
+        if self._task is not None and self._task.active:  # a late result would be of the settings before
             self._timer.start(SOON_MS)
             return
         asked, self._begun = (self.by, dict(self._chosen), *self._ask()), time.perf_counter()
-        self._task = Task(lambda *_: find_plants(*asked), self, done=self._on_found, finished=self._on_finished)
+        self._task = Task(lambda *_: find_plants(*asked), self, done=self._on_found)
 
     def _on_found(self, found: dict[str, Plant]) -> None:
         self.found, self._rest_ms = found, int(1000 * REST_FACTOR * (time.perf_counter() - self._begun))
         self.changed.emit()
-
-    def _on_finished(self) -> None:
-        if self._task is not None:
-            self._task.dispose()
-            self._task = None

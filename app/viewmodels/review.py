@@ -78,10 +78,6 @@ class ReviewModel(ProcessModel):
         self._found, self.photos = [], 0
         self.changed.emit()
 
-    def close(self) -> None:
-        super().close()
-        self._on_saving_ended()
-
     def suspects(self) -> list[SuspectPhoto]:
         """Those the user has not decided about, most suspicious first; an undone decision brings one back."""
         table, before = self._document.table, self._before
@@ -115,18 +111,11 @@ class ReviewModel(ProcessModel):
     def save(self, target: str) -> None:
         """Write the photos in use with their labels as a manifest, in the background."""
         table = self._document.table
-        if table is None or self._saving is not None:
+        if table is None or (self._saving is not None and self._saving.active):
             return
         now = table.copy()
-        self._saving = Task(
-            lambda report, cancelled: str(project.write_photos(Path(target), now)), self,
-            done=self.saved, failed=self.failed, finished=self._on_saving_ended,
-        )  # fmt: skip
-
-    def _on_saving_ended(self) -> None:
-        task, self._saving = self._saving, None
-        if task is not None:
-            task.dispose()
+        self._saving = Task(lambda report, cancelled: str(project.write_photos(Path(target), now)), self,
+                            done=self.saved, failed=self.failed)  # fmt: skip
 
     def _read(self, answer: dict[str, Any]) -> None:
         if "chosen" in answer:

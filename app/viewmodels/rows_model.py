@@ -55,7 +55,6 @@ class RowsModel(QAbstractTableModel):
         self._order: Array | None = None  # None: all, in original order
         self._ranking: tuple[Query, Array] | None = None  # an order without a filter, until the rows change
         self._task: Task | None = None
-        self._again = False
         self._begun, self._resort_ms = 0.0, 0
         self._resort_timer = QTimer(self, singleShot=True)
         self._resort_timer.timeout.connect(self._on_resort)
@@ -151,7 +150,7 @@ class RowsModel(QAbstractTableModel):
 
     @property
     def arranging(self) -> bool:
-        return self._sort_timer.isActive() or self._task is not None
+        return self._sort_timer.isActive() or (self._task is not None and self._task.active)
 
     def place(self, row: int) -> int:
         """The position of a shown row in `rows`."""
@@ -175,11 +174,11 @@ class RowsModel(QAbstractTableModel):
         self.headerDataChanged.emit(Qt.Orientation.Horizontal, 0, self.columnCount() - 1)
 
     def close(self) -> None:
+        """Compute no order any more."""
         self._resort_timer.stop()
         self._sort_timer.stop()
         if self._task is not None:
-            self._task.dispose()
-            self._task = None
+            self._task.cancel()
 
     def rowCount(self, parent: QModelIndex = ROOT) -> int:  # noqa: N802 (Qt's names here and below)
         return 0 if parent.isValid() else len(self.rows if self._order is None else self._order)
@@ -223,42 +222,27 @@ class RowsModel(QAbstractTableModel):
             self._arrange(delay_ms)
 
     def _arrange(self, delay_ms: int = SORT_DELAY_MS) -> None:
-        """Compute the requested order: now, or soon in a thread that is cancelled by a newer request."""
-        self._resort_timer.stop()
-        self._sort_timer.stop()
-        query, rows, columns = self._query, self.rows, self.columns
-        if self._task is not None:
-            self._again = True
-            self._task.cancel()  # its end starts the next one; waiting would block the window
-        elif query == Query():
+        """Compute the requested order instead of an earlier one: now, or soon in a thread."""
+        self.close()
+        if self._query == Query():
             self._take(None)
-        elif len(rows) <= MANY:
-            self._take(arrange(rows, columns, query))
+        elif len(self.rows) <= MANY:
+            self._take(arrange(self.rows, self.columns, self._query))
         else:
             self._sort_timer.start(delay_ms)
 
     def _begin(self) -> None:
-        if self._task is None:
-            query, columns = self._query, self.columns
-            now, self._begun = list(self.rows), time.perf_counter()
-            known = self._ranking[1] if self._ranking and self._ranking[0].covers(query) else None
-            self._task = Task(lambda report, cancelled: (query, arrange(now, columns, query, cancelled, known)), self,
-                              done=self._on_arranged, finished=self._on_finished)  # fmt: skip
+        query, columns = self._query, self.columns
+        now, self._begun = list(self.rows), time.perf_counter()
+        known = self._ranking[1] if self._ranking and self._ranking[0].covers(query) else None
+        self._task = Task(lambda report, cancelled: arrange(now, columns, query, cancelled, known), self,
+                          done=self._on_arranged)  # fmt: skip
 
-    def _on_arranged(self, found: tuple[Query, Array]) -> None:
-        if found[0] == self._query and not self._again:
-            self._resort_ms = int(1000 * RESORT_FACTOR * (time.perf_counter() - self._begun))
-            if not found[0].text and not self._resort_timer.isActive():
-                self._ranking = found
-            self._take(found[1])
-
-    def _on_finished(self) -> None:
-        if self._task is None or self.sender() is not self._task:
-            return
-        self._task.dispose()
-        self._task, again, self._again = None, self._again, False
-        if again:
-            self._arrange()
+    def _on_arranged(self, order: Array) -> None:
+        self._resort_ms = int(1000 * RESORT_FACTOR * (time.perf_counter() - self._begun))
+        if not self._query.text and not self._resort_timer.isActive():
+            self._ranking = self._query, order
+        self._take(order)
 
     def _take(self, order: Array | None) -> None:
         """Show this order; the selection stays if the rows are the same."""

@@ -38,7 +38,7 @@ class Curve:
 
 @final
 class RunView:
-    """The history of one run; `best_epoch` is kept as the model. `dirty` is set by events and cleared by the plots."""
+    """The history of one run; `best_epoch` is kept as the model."""
 
     def __init__(self) -> None:
         self.started: events.RunStarted | None = None
@@ -51,7 +51,6 @@ class RunView:
         self.warnings: list[str] = []
         self.urgent = ""
         """What must be acted on while the run goes on."""
-        self.dirty = True
         self._steps = Series("step", "loss", "accuracy", "learning_rate", "seconds", "photos")
         self._epochs = Series(
             "step", "train_loss", "train_accuracy", "validation_loss", "validation_accuracy", "seconds"
@@ -60,7 +59,6 @@ class RunView:
     def read(self, arrived: Iterable[Any]) -> None:
         for event in arrived:
             self._read(event)
-        self.dirty = True
 
     def _read(self, event: Any) -> None:
         match event:

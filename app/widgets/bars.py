@@ -18,8 +18,8 @@ SMALLEST_SHARE: Final = 0.0005
 """Share below which a probability is written as 0.0 % and has no bar."""
 BAR: Final = 22
 """Pixels of a class below its name: its bar and the gaps."""
-BAR_CELL: Final = 104
-"""Pixels of a table's column with bars."""
+BAR_CELL: Final = 7
+"""Width of a table's column with bars, in heights of its text."""
 
 
 def draw_bar(painter: QPainter, area: QRect, share: float, colour: QColor, colours: Colours, least: int = 6) -> None:
@@ -96,7 +96,7 @@ class BarDelegate(QStyledItemDelegate):
         self.highest = 1.0
         table.setItemDelegateForColumn(column, self)
         table.horizontalHeader().setSectionResizeMode(column, QHeaderView.ResizeMode.Fixed)
-        table.setColumnWidth(column, BAR_CELL)
+        table.setColumnWidth(column, BAR_CELL * table.fontMetrics().height())
 
     def paint(
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex

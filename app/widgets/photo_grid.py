@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import Final, cast, final
 
 import numpy as np
-from PySide6.QtCore import QItemSelection, QModelIndex, QPersistentModelIndex, QPoint, QRect, QSize, Qt, Signal
+from PySide6.QtCore import QItemSelection, QModelIndex, QPersistentModelIndex, QPoint, QRect, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPainterPath, QPaintEvent, QPen, QRegion, QResizeEvent
 from PySide6.QtWidgets import QInputDialog, QListView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
@@ -33,9 +33,7 @@ class CellSize(QStyledItemDelegate):
 
 @final
 class PhotoGrid(QListView):
-    """Cells of equal size; Qt measures one. `opened(row)`: a double click or Enter."""
-
-    opened = Signal(int)
+    """Cells of equal size; Qt measures one. A double click or Enter activates a photo."""
 
     def __init__(self, theme: Theme, thumbnails: Thumbnails, name: str) -> None:
         super().__init__()
@@ -53,7 +51,6 @@ class PhotoGrid(QListView):
         self.verticalScrollBar().setSingleStep(CELL.height() // 3)
         thumbnails.ready.connect(self._on_ready)  # not a lambda: pictures may arrive after the grid was deleted
         theme.changed.connect(self.viewport().update)
-        self.activated.connect(lambda index: self.opened.emit(index.row()))
 
     def _on_ready(self, path: str) -> None:
         self.viewport().update()

@@ -51,7 +51,8 @@ class PhotoView(QWidget):
         self._wanted = ""
         self._photos: Thumbnails | None = None
         self._missing = False
-        self._stale = False
+        self._stale = QTimer(self, singleShot=True, interval=STALE_MS)
+        self._stale.timeout.connect(self._forget)
         self._centre = QPointF(0.5, 0.5)
         self.zoom = 1.0
         self.strength = 1.0
@@ -62,8 +63,8 @@ class PhotoView(QWidget):
 
     def request(self, photos: Thumbnails, path: str) -> None:
         """Show a photo as soon as it is decoded; the previous one stays for a moment, so that nothing flickers."""
-        self._wanted, self._stale = path, True
-        QTimer.singleShot(STALE_MS, self, self._forget)
+        self._wanted = path
+        self._stale.start()
         photos.ready.connect(self._on_ready, Qt.ConnectionType.UniqueConnection)
         self._photos = photos
         self._on_ready(path)
@@ -73,15 +74,15 @@ class PhotoView(QWidget):
             return
         picture = self._photos.get(path)
         if picture is not None:
-            self._photo, self._missing, self._stale = picture, picture.isNull(), False
+            self._photo, self._missing = picture, picture.isNull()
+            self._stale.stop()
             self.moved.emit()
             self.update()
 
     def _forget(self) -> None:
         """Take away the photo before the wanted one: it must not stay beside the other's diagnosis."""
-        if self._stale:
-            self._photo, self._missing = QPixmap(), False
-            self.update()
+        self._photo, self._missing = QPixmap(), False
+        self.update()
 
     def show_map(self, values: Array | None) -> None:
         self.show_layer(None if values is None else coloured(values))

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-import numpy as np
 import pyqtgraph as pg
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QWidget
 
@@ -58,12 +58,11 @@ class Roofline(QWidget):
         self._theme = theme
         self._points: Sequence[Point] = ()
         self._roofs: Sequence[Roof] = ()
-        self._height = 0
         self.names: list[Name] = []
         self.plot = make_chart(tr("Roofline"))
         self.plot.setLabel("bottom", tr("FLOP per byte"))
         self.plot.setLabel("left", "GFLOP/s")
-        self.plot.getViewBox().sigResized.connect(lambda _: self._on_resized())
+        self.plot.getViewBox().sigResized.connect(lambda _: self._draw())  # names and ticks depend on the size
         self.heading = label(tr("Roofline"), "heading")
         self.heading.setToolTip(tr("The limits set by memory bandwidth and arithmetic, with each kernel as a point"))
         self.caption = label("", "caption", wrap=True)
@@ -85,13 +84,8 @@ class Roofline(QWidget):
         """Make room for the lines of the caption: a splitter does not ask for the height at a width."""
         self.setMinimumHeight(max(self._column.totalMinimumHeightForWidth(self.width()), 0))
 
-    def _on_resized(self) -> None:
-        """Place names and ticks again: they depend on the height."""
-        if self.plot.height() != self._height:
-            self._draw()
-
     def _draw(self) -> None:
-        points, self._height = self._points, self.plot.height()
+        points = self._points
         self.plot.clear()
         paint_chart(self.plot, self._theme.colours)
         if not points:
@@ -104,30 +98,27 @@ class Roofline(QWidget):
         left, right = math.floor(min([*across, *ridges])), float(math.ceil(max([*across, *ridges])))
         if any(point.name for point in points):
             right = max(right, max(across) + NAME_DECADES)
-        x = np.linspace(left, right, 200)
-        roofs = [draw_roof(self.plot, x, roof.gflops, roof.gigabytes, roof.colour) for roof in self._roofs]
+        peaks = [math.log10(roof.gflops) for roof in self._roofs]
+        for roof, peak, ridge in zip(self._roofs, peaks, ridges, strict=True):
+            pen = pg.mkPen(roof.colour, width=2)
+            self.plot.plot([left, ridge, right], [peak + left - ridge, peak, peak], pen=pen, antialias=True)
         self.plot.addItem(pg.ScatterPlotItem(
             x=across, y=heights, size=[point.size for point in points], antialias=True,
             brush=[pg.mkBrush(QColor(point.colour)) for point in points], pen=pg.mkPen(self._theme.colours.surface),
             hoverable=True, data=points, tip=lambda x, y, data: data.tip,
         ))  # fmt: skip
-        low, high = min(heights) - 0.3, max([*heights, *roofs]) + 0.3
+        low, high = min(heights) - 0.3, max([*heights, *peaks]) + 0.3
         room = max(float(self.plot.getViewBox().height()), 2.0 * NAME_HEIGHT)
         set_decades(self.plot, (left, right), (low, high), room)
         wanted = [((y - low) * room / (high - low), p.name) for y, p in zip(heights, points, strict=True) if p.name]
-        self.names = place_names(wanted, room, NAME_HEIGHT)
+        self.names, begin = place_names(wanted, room, NAME_HEIGHT), max(across) + 0.06
         for name in self.names:
-            text = pg.TextItem(name.text, color=self._theme.colours.text, anchor=(0, 0.5),
+            width = int(self.plot.getViewBox().width() * (right - begin) / (right - left)) - NAME_HEIGHT // 2
+            shown = self.fontMetrics().elidedText(name.text, Qt.TextElideMode.ElideRight, width)
+            text = pg.TextItem(shown, color=self._theme.colours.text, anchor=(0, 0.5),
                                fill=pg.mkBrush(self._theme.colours.surface))  # fmt: skip
-            text.setPos(max(across) + 0.06, low + name.at * (high - low) / room)
+            text.setPos(begin, low + name.at * (high - low) / room)
             self.plot.addItem(text)
-
-
-def draw_roof(chart: pg.PlotWidget, x: np.ndarray, gflops: float, gigabytes: float, colour: str) -> float:
-    """Draw the roofline (Williams et al., 2009) of a device over log10 FLOP per byte `x`; returns its highest log10."""
-    roof = np.minimum(math.log10(gflops), math.log10(gigabytes) + x)
-    chart.plot(x, roof, pen=pg.mkPen(colour, width=2), antialias=True)
-    return float(roof.max())
 
 
 def set_decades(chart: pg.PlotWidget, x: tuple[float, float], y: tuple[float, float], height: float) -> None:

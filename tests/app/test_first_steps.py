@@ -35,12 +35,12 @@ def test_a_photo_that_waits_for_the_model_says_that_it_is_prepared_and_how_long(
     panel.table.selectRow(0)
     panel._show_selected()
     assert panel.preparation.isHidden()
-    model.preparing.emit(0, 9)
-    model.preparing.emit(3, 9)
+    model.stage.emit("compile", 0, 9)
+    model.stage.emit("compile", 3, 9)
     assert panel.preparation.isVisible()
     assert all(part in panel.preparation.text.text() for part in ("step 4 of 9", "s left"))
     assert panel.detail.verdict.text() == "Preparing the model…"
-    model.preparing.emit(9, 9)
+    model.stage.emit("compile", 9, 9)
     assert panel.preparation.isHidden()
     assert panel.detail.verdict.text() == "Diagnosing…"
 

@@ -48,7 +48,6 @@ def test_the_first_wrong_field_is_found_and_has_room_for_its_problem(form, qtbot
     form.set_expert(True)
     form.resize(300, 600)
     form.show()
-    qtbot.waitExposed(form)
     assert form.wrong() is None
     long = Problem("test", "validation and test shares leave too few photos for training.")
     form.show_problems([long, Problem("beta1", "2 is too large; the maximum is 1.")])

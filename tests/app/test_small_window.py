@@ -72,6 +72,8 @@ def test_the_answer_and_its_correction_are_in_sight(language, start, qapp, qtbot
     assert panel.width() <= panel.parentWidget().parentWidget().width(), "the page scrolls sideways"
     assert panel.table.columnWidth(0) >= 100
     assert panel.table.columnWidth(1) >= panel.table.sizeHintForColumn(1), "the diagnosis is cut"
+    panel.detail.setMinimumHeight(500)  # as with a large font
+    qtbot.waitUntil(lambda: panel.coverage.y() > panel.detail.geometry().bottom() > 400, timeout=2000)
     panel.plants.setCurrentIndex(1)
     qtbot.waitUntil(lambda: panel.table.columnWidth(6) >= panel.table.sizeHintForColumn(6) > 200)
 
@@ -88,7 +90,7 @@ def test_names_are_read_in_the_narrowest_table(start, qtbot):
     train.tabs.setCurrentWidget(train.runs)
     qtbot.wait(100)
     assert train.kernels.table.columnWidth(0) >= 90
-    assert train.kernels._legend.sizeHint().width() < 200, "shown as the source of its HTML"
+    assert train.kernels.roofline.caption.textFormat() is Qt.TextFormat.RichText, "shown as the source of its HTML"
     train.confusion.model.show_matrix(("a" * 90, "b"), ((1, 0), (0, 1)))
     train.tabs.setCurrentWidget(train.confusion)
     train.confusion._stack.setCurrentIndex(1)
@@ -107,7 +109,6 @@ def test_no_name_under_the_roof_covers_another(height, qapp, qtbot):
     chart.show_points(results, [Roof(506.0, 11.0, "#000000")], "")  # the range ends just above 1,000
     chart.resize(330, height)
     chart.show()
-    qtbot.waitExposed(chart)
     qtbot.wait(50)
     places = [name.at for name in chart.names]
     room = chart.plot.getViewBox().height()
@@ -192,6 +193,10 @@ def test_all_texts_grow_with_the_users_font(start, font, qtbot):
     qtbot.wait(50)
     places = [field.place.geometry() for field in setup.form.fields.values() if field.place.isVisible()]
     assert max(place.right() for place in places) <= setup._scroll.viewport().width()
+    setup.form.take_over({"weight_decay": "x"})
+    setup.show_wrong()
+    window.page("train").notice.alarm("It takes room.")
+    qtbot.waitUntil(lambda: in_sight(setup.form.fields["weight_decay"].problem), timeout=2000)
 
 
 @pytest.mark.parametrize("size", [1.0, 1.5])

@@ -55,12 +55,11 @@ class AugmentationPane(QWidget):
         path = self._path()
         if not path or not self.isVisible():
             return
-        if self._task is not None:
+        if self._task is not None and self._task.active:
             self._again = True
             return
-        name, epoch = self.strength.currentData(), self._epoch
-        self._task = Task(lambda report, cancelled: draw(path, name, epoch), self,
-                          done=self._on_drawn, finished=self._on_finished)  # fmt: skip
+        name, epoch, self._again = self.strength.currentData(), self._epoch, False
+        self._task = Task(lambda report, cancelled: draw(path, name, epoch), self, done=self._on_drawn)
 
     def showEvent(self, event: object) -> None:  # noqa: N802 (Qt's name)
         self.refresh()
@@ -72,20 +71,13 @@ class AugmentationPane(QWidget):
     def _on_drawn(self, images: list[QImage]) -> None:
         for place, image in zip(self.pictures, images, strict=False):
             place.setPixmap(QPixmap.fromImage(image))
+        if self._again:
+            self.refresh()
 
     def hideEvent(self, event: object) -> None:  # noqa: N802 (Qt's name)
         """Cancel the preview of a hidden pane, also when the window closes."""
-        self._again = False
         if self._task is not None:
-            self._on_finished()
-
-    def _on_finished(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.dispose()
-        if self._again:
-            self._again = False
-            self.refresh()
+            self._task.cancel()
 
 
 def draw(path: str, strength: str, epoch: int) -> list[Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
-from PySide6.QtCore import QTimer
+from PySide6.QtCore import QModelIndex, QTimer
 from PySide6.QtWidgets import QLabel, QWidget
 
 from app.actions import Actions
@@ -133,7 +133,7 @@ class DatasetPanel(QWidget):
         self._examination.failed.connect(self.notice.alarm)
         self.search.textChanged.connect(lambda _: self._typing.start())
         self.which.currentIndexChanged.connect(lambda _: self._on_filter())
-        self.grid.opened.connect(self._on_opened_photo)
+        self.grid.activated.connect(self._on_activated)
         self.grid.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
         for act in (self._on_selection, self._on_current):  # Qt signals no cleared selection
             self.photos.modelReset.connect(act)
@@ -281,8 +281,8 @@ class DatasetPanel(QWidget):
             now = table.label(int(self.selection()[0]))  # a quick Enter moves nothing
             self._document.move(self.selection(), ask_class(self, table.classes, now))
 
-    def _on_opened_photo(self, at: int) -> None:
+    def _on_activated(self, index: QModelIndex) -> None:
         table = self._document.table
         if table is not None:
-            row_ = int(self.photos.rows[at])
+            row_ = int(self.photos.rows[index.row()])
             PhotoDialog(self, table.dataset.path(row_), disease_name(table.label(row_))).open()

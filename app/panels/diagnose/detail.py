@@ -6,9 +6,9 @@ import html
 import os
 from typing import Final, final
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QFrame, QSizePolicy, QTextBrowser, QWidget
+from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
 
 from app.cards import Card, card_html, disease_name, find_card
 from app.mask import Mask, decode_box
@@ -31,17 +31,16 @@ ALONE: Final = "\0alone"
 """Stand for the outlines of leaf and diseased area, and for nothing, among the class names."""
 HEALTHY: Final = QColor(30, 140, 70)
 UNSURE: Final = QColor(110, 110, 110)
-MINIMUM_LINES: Final = 15
+MINIMUM_LINES: Final = 14
 """Lines of text: a verdict, a class, and four lines about the diseased area; more classes scroll."""
 
 
 @final
 class DetailPane(QWidget):
-    """Shows a `PhotoResult`. `correct_asked()`; `large_asked()` on a double click; `map_asked(class)` if missing."""
+    """Shows a `PhotoResult`. Signals: `correct_asked()`; `map_asked(class)` if missing."""
 
     correct_asked = Signal()
     map_asked = Signal(str)
-    large_asked = Signal()
 
     def __init__(self, theme: Theme, photos: Thumbnails) -> None:
         super().__init__()
@@ -50,23 +49,24 @@ class DetailPane(QWidget):
         self._threshold = 0.0
         self._waiting = tr("Diagnosing…")
         self.setMinimumHeight(MINIMUM_LINES * self.fontMetrics().height())
-        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)  # the same height for every photo
         self.card = named(QTextBrowser(), tr("About the disease"))
         self.card.setOpenExternalLinks(False)
         self.card.setProperty("role", "inside")
         advice = card(self.card, margins=(2, 2, 2, 2))
         self.setLayout(row((self._photo_card(), 5), (self._answer_card(theme), 4), (advice, 5), spacing=12))
 
-    def hasHeightForWidth(self) -> bool:  # noqa: N802 (Qt's name)
+    def hasHeightForWidth(self) -> bool:  # noqa: N802 (Qt's names here and below)
         """False: the height of the table below does not depend on the length of a photo's texts."""
         return False
+
+    def sizeHint(self) -> QSize:  # noqa: N802
+        return QSize(super().sizeHint().width(), self.minimumHeight())
 
     def _photo_card(self) -> QFrame:
         """The photo with its overlay, and the opacity and legend of a class map."""
         self.photo = PhotoView(tr("Photo only"))
         self.photo.setMinimumHeight(110)
         self.photo.setToolTip(tr("Double-click, or Enter in the table: show only the photo, enlarged"))
-        self.photo.opened.connect(self.large_asked)
         self.slider = Slider(tr("Opacity of the class map"), value=55)
         self.slider.setToolTip(tr("Opacity of the class map"))
         self.which = named(ComboBox(), tr("Overlay on the photo"))

@@ -101,7 +101,7 @@ class DiagnosePanel(QWidget):
         model = self._model
         model.model_ready.connect(self._on_model)
         model.loading.connect(self._on_loading)
-        model.preparing.connect(self._on_preparing)
+        model.stage.connect(self._on_stage)
         model.failed.connect(self.notice.alarm)
         model.result.connect(self._on_result)
         model.busy.connect(self._on_busy)
@@ -109,7 +109,7 @@ class DiagnosePanel(QWidget):
         model.plants.changed.connect(self._on_plants)
         model.plants.changes.indexChanged.connect(self._on_change)
         self.detail.correct_asked.connect(self._on_correct)
-        self.detail.large_asked.connect(self._on_large)
+        self.detail.photo.opened.connect(self._on_large)
         self.detail.map_asked.connect(lambda label: model.request_map(self.detail.shown, label))
         self.table.activated.connect(lambda _: self._on_large())
         model.brought.connect(self._on_brought)
@@ -133,7 +133,7 @@ class DiagnosePanel(QWidget):
         self._on_model(self._model.model_path)
         self.preparation.show_progress(0, 0)
 
-    def _on_preparing(self, done: int, total: int) -> None:
+    def _on_stage(self, _stage: str, done: int, total: int) -> None:
         self.preparation.show_progress(done, total)
         self.detail.show_waiting(done < total)
 

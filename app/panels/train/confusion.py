@@ -100,7 +100,7 @@ class ConfusionPane(QWidget):
         self.table.verticalHeader().setMaximumWidth(LONGEST)
         self.table.verticalHeader().setDefaultSectionSize(30)
         self.table.activated.connect(self._on_activated)
-        self._title = label("", "muted")
+        self._title = label("", "muted", wrap=True)
         hint = tr("Rows are true classes, columns are predictions. Double-click a cell, or press Enter, to see its "
                   "photos.")  # fmt: skip
         empty = EmptyPlace(theme, "check", tr("No epoch is finished yet"),

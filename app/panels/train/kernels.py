@@ -16,8 +16,8 @@ from app.translation import tr
 from app.viewmodels.row_order import Column
 from app.viewmodels.rows_model import RowsModel
 from app.widgets.bars import BarDelegate
-from app.widgets.layouts import TAB, column, row, splitter, stack
-from app.widgets.parts import EmptyPlace, card, label
+from app.widgets.layouts import TAB, column, splitter, stack
+from app.widgets.parts import EmptyPlace, card
 from app.widgets.roofline import Point, Roof, Roofline
 from app.widgets.table_view import sorted_view
 from core.device import KernelTime
@@ -78,7 +78,7 @@ def roof(times: Iterable[KernelTime]) -> tuple[float, float]:
 
 def columns() -> list[Column]:
     return [
-        Column(tr("Layer"), lambda k: k.time.layer),
+        Column(tr("Layer"), lambda k: k.time.layer, tip=lambda k: k.time.layer),
         Column(tr("Direction"), lambda k: tr(k.time.direction.replace("_", " "))),
         Column(tr("Kernel"), lambda k: k.time.kernel),
         Column("ms", lambda k: f"{k.time.milliseconds:.3f}", lambda k: k.time.milliseconds, right=True),
@@ -121,12 +121,9 @@ class KernelTimesPane(QWidget):
         self.table.horizontalHeader().setMinimumSectionSize(70)
         self.table.setTextElideMode(Qt.TextElideMode.ElideLeft)  # layers differ at their end
         self._bars = BarDelegate(theme, self.table, SHARE)
-        self._legend = label("", wrap=True)  # else it would widen the page
-        self._legend.setTextFormat(Qt.TextFormat.RichText)
-        self._total = label("", "muted")
         self.roofline = Roofline(theme)
-        chart = card((self.roofline, 1), row((self._legend, 1), self._total))
-        split = splitter(chart, self.table, sizes=(340, 220), upright=True)
+        self.roofline.caption.setTextFormat(Qt.TextFormat.RichText)
+        split = splitter(card(self.roofline), self.table, sizes=(340, 220), upright=True)
         split.setChildrenCollapsible(False)
         empty = EmptyPlace(theme, "kernels", tr("No kernel has been timed yet"),
                            tr("Once per epoch, each kernel of one step is timed. The times appear here."))
@@ -158,10 +155,8 @@ class KernelTimesPane(QWidget):
         )  # fmt: skip
         if any(kernel.from_cache for kernel in drawn):
             text += " " + tr("Points above the bandwidth line read their data from the processor's cache.")
-        self.roofline.show_points(points, [peak], text if drawn else "")
-        self._legend.setText("&nbsp; &nbsp; ".join(
-            f"<span style='color: {colour}'>■ {html.escape(tr(direction.replace('_', ' ')))}</span>"
-            for direction, colour in chosen.items()
-        ))  # fmt: skip
-        total = sum(time.milliseconds for time in self._times)
-        self._total.setText(tr("one step: {total} ms in kernels", total=f"{total:.1f}"))
+        legend = [f"<span style='color: {colour}'>■ {html.escape(tr(direction.replace('_', ' ')))}</span>"
+                  for direction, colour in chosen.items()]  # fmt: skip
+        total = tr("one step: {total} ms in kernels", total=f"{sum(time.milliseconds for time in self._times):.1f}")
+        caption = f"{'&nbsp; &nbsp; '.join([*legend, html.escape(total)])}<br>{html.escape(text)}"
+        self.roofline.show_points(points, [peak], caption if drawn else "")

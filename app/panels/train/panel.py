@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, final
 
-from PySide6.QtCore import QTimer, Signal
+from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QWidget
 
 from app.actions import Actions
@@ -33,9 +33,7 @@ training."""
 
 @final
 class TrainPanel(QWidget):
-    """Signal: `resume_asked(folder)`; `runs`, `outcome` and `confusion` have signals of their own."""
-
-    resume_asked = Signal(str)
+    """Its parts `runs`, `outcome` and `confusion` have signals."""
 
     def __init__(
         self, model: TrainingModel, actions: Actions, settings: Settings, theme: Theme, runs: Callable[[], Path]
@@ -54,7 +52,7 @@ class TrainPanel(QWidget):
         self.pause = action_button(actions.pause, theme, "pause")
         self.stop = action_button(actions.stop, theme, "stop")
         self._lay_out()
-        self._parts = 0
+        self._undrawn = 0  # plots that were not drawn since the last event
         self._urgent = ""
         self._earlier: RunView | None = None
         self._listed: object = None
@@ -83,7 +81,6 @@ class TrainPanel(QWidget):
         model.changed.connect(self._on_changed)
         model.state_changed.connect(self._on_state)
         model.failed.connect(self._on_failed)
-        self.runs.resume_asked.connect(self.resume_asked)
         self.runs.refused.connect(self.notice.alarm)
         self.runs.chosen_over.connect(self._on_lay_over)
         self.runs.result_asked.connect(self._on_result_asked)
@@ -104,15 +101,13 @@ class TrainPanel(QWidget):
 
     def _on_tick(self) -> None:
         """Draw some of what changed, until every plot was drawn once after the last event."""
-        view = self._model.view
         if not self.isVisible() or self.tabs.currentWidget() is not self.curves:
             self.redraw()
             return
-        self._parts = len(self.curves.plots) if view.dirty else self._parts - 1
-        view.dirty = False
+        self._undrawn -= 1
         self._show_figures()
-        self.curves.show_next(view)
-        if self._parts <= 0:
+        self.curves.show_next(self._model.view)
+        if not self._undrawn:
             self._timer.stop()
 
     @property
@@ -125,7 +120,6 @@ class TrainPanel(QWidget):
         self._timer.stop()
         if not self.isVisible():
             return
-        view.dirty = False
         self._show_figures()
         shown = self.tabs.currentWidget()
         if shown is self.curves:
@@ -188,6 +182,7 @@ class TrainPanel(QWidget):
         return tr("Starting the training process…") if state is State.RUNNING else ""
 
     def _on_changed(self) -> None:
+        self._undrawn = len(self.curves.plots)
         if not self._timer.isActive():
             self._timer.start()
 
@@ -208,13 +203,13 @@ class TrainPanel(QWidget):
         end = self._model.view.finished
         if end is not None and end.reason == "stopped":
             verb, folder = tr("Resume") if end.step else "", self._model.folder
-            self.notice.show_message(headline(end, None), verb, lambda: self.resume_asked.emit(folder))
+            self.notice.show_message(headline(end, None), verb, lambda: self.runs.resume_asked.emit(folder))
         elif end is not None:
             self.tabs.setCurrentWidget(self.outcome)
 
     def _on_failed(self, message: str, details: str) -> None:
         folder = self._model.resumable
-        again = (tr("Resume"), lambda: self.resume_asked.emit(folder)) if folder else ("", None)
+        again = (tr("Resume"), lambda: self.runs.resume_asked.emit(folder)) if folder else ("", None)
         self.notice.alarm(message, details, *again)
 
     def _on_lay_over(self, runs: list[RunSummary]) -> None:

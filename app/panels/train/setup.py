@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, final
 
-from PySide6.QtCore import Signal
+from PySide6.QtCore import QTimer, Signal
 from PySide6.QtWidgets import QFrame, QWidget
 
 from app.paths import Settings
 from app.project import dataset_name
 from app.translation import sentence, tr
 from app.viewmodels.model_list import shipped_model
-from app.widgets.layouts import Flow, column, holding, row
+from app.widgets.layouts import Flow, PageArea, column, holding, row
 from app.widgets.parts import label, scrolling, switch
 from app.widgets.run_form import RunForm
 from core.config import RunConfig, from_dict
@@ -115,9 +116,10 @@ class SetupPane(QFrame):
         self.others.setVisible(bool(texts))
 
     def show_wrong(self) -> None:
-        field = self.form.wrong()
-        if field is not None:
-            self._scroll.ensureWidgetVisible(field)
+        """Scroll to the first wrong field, once the page has made room for a message."""
+        if field := self.form.wrong():
+            for area in (self._scroll, *self.window().findChildren(PageArea)):
+                QTimer.singleShot(0, area, partial(area.ensureWidgetVisible, field))
 
     def _on_mode(self, expert: int, checked: bool) -> None:
         if checked:
