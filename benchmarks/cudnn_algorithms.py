@@ -24,7 +24,7 @@ from benchmarks.pytorch import torch
 from benchmarks.record import Row, make_row, write_results
 from core.gpu.compilation.cuda import cuda
 from core.gpu.kernel_entries import ROUNDED, TABLE
-from core.gpu.ops.conv.im2col import unfold, unfold_blocks
+from core.gpu.ops.conv.im2col import unfold
 from core.gpu.prepared import current_stream
 from core.ops.registry import KernelCase
 
@@ -181,8 +181,7 @@ def time_unfolding(clock: Clock) -> dict[str, float]:
 
         def run(given: Any = given, ours: Any = ours) -> None:
             pair = np.int32(1), np.int32(1)
-            grid, block, _ = unfold_blocks(ours.shape[0], 3 * given.shape[3])
-            kernel[grid, block, current_stream()](given, ours, 122, 122, 3, 3, pair, pair)
+            kernel[len(ours), 128, current_stream()](given, ours, 122, 122, 3, pair, pair)
 
         run()
         torch.cuda.synchronize()

@@ -11,40 +11,26 @@ from typing import Any
 
 from core.gpu.compilation.arrays import Batch, Int, Matrix, Pair, float32
 from core.gpu.compilation.cuda import cuda
-from core.gpu.launch import blocks_of
 from core.gpu.ops.dense.product import add_bias, launch_product, product_nn, product_nt, product_tn
 from core.gpu.teaching.candidates import geometry, groups, window_of
 from core.gpu.teaching.column_sums import launch_bias_gradient
-from core.gpu.teaching.kernel import Where, as_matrix, at, indices, kernel, over
+from core.gpu.teaching.kernel import as_matrix, at, indices, kernel, over
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 from core.ops.window import POINT, read_window
 
 
 @kernel
-def unfold(
-    x: Batch, columns: Matrix, rows: Int, across: Int, height: Int, width: Int, stride: Pair, pad: Pair
-) -> None:
-    """One row of threads per row of `columns` (N rows across, height width C). A row of a window is contiguous in both
-    arrays, so neighbouring threads copy neighbouring floats."""
-    pixel, depth = cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y, x.shape[3]
-    if pixel >= columns.shape[0]:
-        return
+def unfold(x: Batch, columns: Matrix, rows: Int, across: Int, width: Int, stride: Pair, pad: Pair) -> None:
+    """One block per row of `columns` (N rows across, kh width C): neighbouring threads copy neighbouring channels."""
+    pixel, depth = cuda.blockIdx.x, x.shape[3]
     y0 = pixel // across % rows * stride[0] - pad[0]
     z0 = pixel % across * stride[1] - pad[1]
-    for ky in range(height):
-        y = y0 + ky
-        for i in range(cuda.threadIdx.x, width * depth, cuda.blockDim.x):
-            z = z0 + i // depth
-            inside = 0 <= y < x.shape[1] and 0 <= z < x.shape[2]
-            value = x[pixel // (rows * across), y, z, i % depth] if inside else float32(0)
-            columns[pixel, ky * width * depth + i] = value
-
-
-def unfold_blocks(pixels: int, run: int) -> Where:
-    """Blocks of 128 threads for `unfold`, in rows as long as `run`, the floats of a window's row, rounded up."""
-    lanes = min(128, 1 << (run - 1).bit_length())
-    return at((blocks_of(pixels, 128 // lanes),), (lanes, 128 // lanes))
+    for inner in range(cuda.threadIdx.x, columns.shape[1], cuda.blockDim.x):
+        c, tap = inner % depth, inner // depth
+        y, z = y0 + tap // width, z0 + tap % width
+        inside = 0 <= y < x.shape[1] and 0 <= z < x.shape[2]
+        columns[pixel, inner] = x[pixel // (rows * across), y, z, c] if inside else float32(0)
 
 
 @kernel
@@ -84,9 +70,7 @@ def _unfolded(case: KernelCase, arrays: StepArrays) -> Any:
     rows, across, _ = case.output
     height, width = read_window(case.attributes).kernel
     columns = arrays.scratch("columns", (x.shape[0] * rows * across, height * width * x.shape[3]))
-    unfold[unfold_blocks(columns.shape[0], width * x.shape[3])](
-        x, columns, rows, across, height, width, *geometry(case)
-    )
+    unfold[at((columns.shape[0],), (128,))](x, columns, rows, across, width, *geometry(case))
     return columns
 
 
