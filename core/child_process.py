@@ -39,11 +39,11 @@ def command(name: str, module: str) -> list[str]:
 def start_child(name: str, module: str, errors: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
     """Start a process (`command`) that reads requests on standard input and replies on standard output.
 
-    It must end when its input ends. errors: its error output. Raises LeafClinicError.
+    It must end when its input ends; a terminal's signals do not reach it. errors: its output. Raises LeafClinicError.
     """
     try:
         return subprocess.Popen(
-            command(name, module), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+            command(name, module), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
             env=child_environment(OPENBLAS_NUM_THREADS="1", **MALLOC),
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
         )  # fmt: skip

@@ -310,6 +310,13 @@ def _fail_system(error: OSError, on_failure: Callable[[str, int], None] | None) 
                  EXIT_WRONG_INPUT, on_failure)  # fmt: skip
 
 
+def mute_unread(error: OSError) -> None:
+    """`mute` if the error is that the output's pipe or terminal is closed; raise any other one again."""
+    if error.errno not in (errno.EPIPE, errno.EIO) or error.filename is not None:
+        raise error
+    mute()
+
+
 def mute() -> None:
     """Discard further output, also that of the interpreter's end: its reader is gone, or the disk is full."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -124,8 +124,8 @@ def report(
     diagnoses = keep()
     try:
         read = show(diagnoses)
-    except BrokenPipeError:
-        command_line.mute()
+    except OSError as error:
+        command_line.mute_unread(error)
         read = 1 + show(diagnoses)
     write_file(path, render_batch(entries, remarks(model), page.heading("Model card") + render_card_html(model)))
     sys.stderr.write(f"Report: {path}\n")

@@ -33,13 +33,13 @@ def json_text(value: Any, **how: Any) -> str:
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
     """Rows as CSV in which spreadsheets evaluate no formula."""
-    return "".join(map(_line, rows))
+    return "".join(csv_line(map(as_cell, row)) for row in rows)
 
 
-def _line(row: Iterable[object]) -> str:
-    """A row; Python's writer quotes a cell with a carriage return only if its own line end contains one."""
+def csv_line(row: Iterable[object]) -> str:
+    """A row as it is; Python's writer quotes a cell with a carriage return only if its own line end contains one."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow([as_cell(value) for value in row])
+    csv.writer(text, lineterminator="\r\n").writerow(row)
     return text.getvalue()[:-2] + "\n"
 
 

@@ -76,17 +76,18 @@ def train_rank(argv: Sequence[str], environment: RankEnvironment) -> int:
 
 
 def follow(trainer: Trainer, readers: Sequence[Reader]) -> int:
-    """Show the events of a run; the first Ctrl-C stops it after a checkpoint, the second immediately."""
+    """Show the events of a run; Ctrl-C or a closed terminal stops it after a checkpoint, a second Ctrl-C at once."""
     commands = Commands()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stopper(commands, trainer, bool(readers)))
+    for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+        if number == signal.SIGINT or signal.getsignal(number) != signal.SIG_IGN:  # as nohup does
+            signal.signal(number, _stopper(commands, trainer, bool(readers)))
 
     def show(event: Event) -> None:
         try:
             for reader in readers:
                 reader.show(event)
-        except BrokenPipeError:  # nobody reads the output: as after Ctrl-C
-            command_line.mute()
+        except OSError as error:
+            command_line.mute_unread(error)  # as after Ctrl-C
             commands.stop()
 
     return trainer.follow(commands, show)

@@ -65,7 +65,7 @@ def open_child(arguments: Sequence[str]) -> Child:
         errors = opened.enter_context(tempfile.TemporaryFile())
         process = subprocess.Popen(
             arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment(),
-            creationflags=flags,
+            creationflags=flags, start_new_session=True,  # a terminal that is closed ends the window alone
         )  # fmt: skip
         opened.pop_all()
     if hasattr(os, "setpriority"):

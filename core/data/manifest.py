@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import io
 import os
 import re
 import textwrap
@@ -27,10 +26,11 @@ from core.data.dataset import (
     ignore,
     never,
 )
-from core.data.string_array import ERRORS
+from core.data.string_array import ENCODING, ERRORS
 from core.errors import DataError
 from core.ops.contract import Array
 from core.storage import refuse_pipe, write_file
+from core.text import csv_line
 
 PATH_COLUMNS: Final = ("path", "file", "filename", "image", "photo")
 LABEL_COLUMNS: Final = ("label", "class", "condition", "disease")
@@ -265,21 +265,19 @@ def _nothing(file: IO[str], path: Path, where: Sequence[str], at: _Columns) -> s
 
 def write_manifest(path: Path, dataset: Dataset, classes: Sequence[str], labels: Array, rows: Array) -> None:
     """Write rows with ``classes[labels[row]]`` and other columns; paths relative if possible. Raises StorageError."""
-    raw = io.BytesIO()
-    text = io.TextIOWrapper(raw, "utf-8", "surrogateescape", newline="")  # in pieces: 80 MB would block the window
-    writer = csv.writer(text, lineterminator="\n")
     names = dataset.group_names if dataset.groups is not None else None
+    heading = [*HEADING, *(["group"] if names is not None else []), *dataset.columns]
+    lines = bytearray(csv_line(heading), ENCODING, ERRORS)
     root, folder = (os.path.realpath(place) for place in (dataset.root, path.parent))  # ".." leaves the real folder
-    writer.writerow([*HEADING, *(["group"] if names is not None else []), *dataset.columns])
     for row in rows.tolist():
         split = int(dataset.splits[row])
         values = [_relative(os.path.join(root, dataset.paths[row]), folder), classes[int(labels[row])]]
         values.append(SPLITS[split] if split >= 0 else "")
         if names is not None and dataset.groups is not None:
             values.append(names[int(dataset.groups[row])])
-        writer.writerow(values + [column[row] for column in dataset.columns.values()])
-    text.flush()
-    write_file(path, raw.getvalue())
+        values += [column[row] for column in dataset.columns.values()]
+        lines += csv_line(values).encode(ENCODING, ERRORS)
+    write_file(path, bytes(lines))
 
 
 def _relative(path: str, folder: str) -> str:

@@ -189,7 +189,6 @@ class Decoder:
 
 
 def main() -> int:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     cv2.setNumThreads(1)  # several processes decode in parallel
     with os.fdopen(0, "rb", closefd=False) as questions, os.fdopen(os.dup(1), "wb") as answers:
         room = os.fdopen(os.dup(2), "wb", buffering=0)

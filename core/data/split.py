@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -17,6 +15,7 @@ from core.data.string_array import ENCODING, ERRORS
 from core.errors import DataError
 from core.ops.contract import Array
 from core.storage import write_file
+from core.text import csv_line
 
 
 def split_by_group(labels: Array, groups: Array, seed: int, validation: float, test: float) -> Array:
@@ -126,14 +125,12 @@ def _join_groups(splits: Array, groups: Array, unsplit: Array, proposed: Array) 
 def write_split(path: Path, dataset: Dataset, cache: PhotoCache, splits: Array, groups: Array) -> None:
     """Write one line per used photo. Raises StorageError."""
     names = None if dataset.ungrouped.any() else dataset.group_names
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(("path", "label", "group", "split", "sha256"))
+    lines = [csv_line(("path", "label", "group", "split", "sha256"))]
     for row in np.flatnonzero(splits != UNSPLIT).tolist():
         group = f"g{groups[row]}" if names is None else names[groups[row]]
         content = cache.content[row].tobytes().hex()
-        rows.writerow((dataset.paths[row], dataset.label(row), group, SPLITS[splits[row]], content))
-    write_file(path, text.getvalue().encode(ENCODING, ERRORS))
+        lines.append(csv_line((dataset.paths[row], dataset.label(row), group, SPLITS[splits[row]], content)))
+    write_file(path, "".join(lines).encode(ENCODING, ERRORS))
 
 
 def open_split(path: Path) -> tuple[Dataset, dict[bytes, int]]:

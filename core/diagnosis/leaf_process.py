@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import queue
-import signal
 import struct
 import sys
 from collections.abc import Callable, Iterator
@@ -103,7 +102,6 @@ def packing(processes: int) -> Iterator[Callable[[Array], Array]]:
 
 def main() -> int:
     """Run the process until its input ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     cv2.setNumThreads(1)  # there are as many processes as cores
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # output of libraries

@@ -62,13 +62,13 @@ def run_ranks(command: Sequence[str], count: int, request: str = "", output: IO[
     with tempfile.TemporaryDirectory(prefix="leafclinic-") as rendezvous:
         (Path(rendezvous) / REQUEST).write_text(request, "utf-8")
         ranks = [_start(command, number, count, Path(rendezvous), output) for number in range(count)]
-        before = signal.signal(signal.SIGTERM, _stopper(ranks))
-        ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to the ranks too
+        before = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGHUP)}  # the ranks get them too
+        before[signal.SIGTERM] = signal.signal(signal.SIGTERM, _stopper(ranks))
         try:
             return _follow(ranks)
         finally:
-            signal.signal(signal.SIGTERM, before)
-            signal.signal(signal.SIGINT, ignored)
+            for number, handler in before.items():
+                signal.signal(number, handler)
             for rank in ranks:
                 rank.process.kill()
                 rank.process.wait()

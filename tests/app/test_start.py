@@ -78,6 +78,7 @@ def test_the_first_model_takes_the_process_that_runs_already(qtbot, monkeypatch)
     reply = "import sys; print('{\"known\": [', sys.stdin.readline().strip(), ']}', sep='', flush=True); input()"
     child = open_child([sys.executable, "-c", reply])
     assert os.getpriority(os.PRIO_PROCESS, child.process.pid) == 7
+    assert os.getsid(child.process.pid) == child.process.pid, "a terminal that is closed would end it, too"
     entry.started_ahead.append(child)
     model = DiagnosisModel()
     model.load("leaves.safetensors")

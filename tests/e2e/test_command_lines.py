@@ -17,13 +17,13 @@ from tests.helpers.commands import ROOT, SMALL, call, call_process, environment,
 from tests.helpers.tiny_photos import write_photos
 
 
-def interrupt(run, photos, cache, word):
-    """Train until a line of events has this word, then send Ctrl-C; exit code, the last event, and the errors."""
+def interrupt(run, photos, cache, word, number=signal.SIGINT):
+    """Train until a line of events has this word, then send a signal; exit code, the last event, and the errors."""
     command = [sys.executable, "-m", "core.train", "--data", photos, "--out", run, "--json", *SMALL, "--epochs", "5000"]
     with subprocess.Popen(command, cwd=ROOT, env=environment(cache), stdout=subprocess.PIPE, text=True,
                           stderr=subprocess.PIPE) as process:
         assert any(word in line for line in process.stdout)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         rest, errors = process.communicate(timeout=120)
     return process.returncode, json.loads(rest.splitlines()[-1]), errors
 
@@ -181,6 +181,20 @@ def test_a_training_saves_and_ends_with_3_when_nobody_reads_its_output_any_more(
         assert any('"step": 12,' in line for line in process.stdout)
     assert process.returncode == 3
     assert read_checkpoint(tmp_path / "run" / "last.safetensors").state.step >= 12
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems report a closed terminal differently")
+def test_a_training_saves_and_ends_with_3_when_its_terminal_is_closed(photos, cache, tmp_path):
+    code, last, errors = interrupt(tmp_path / "run", photos, cache, '"step": 12,', signal.SIGHUP)
+    assert (code, last["reason"], errors) == (3, "stopped", "")
+    command = [sys.executable, "-m", "core.train", "--data", photos, *SMALL, "--epochs", "5000"]
+    reading, terminal = os.openpty()
+    with subprocess.Popen([*command, "--out", tmp_path / "again"], cwd=ROOT, env=environment(cache), stdout=terminal,
+                          stderr=subprocess.DEVNULL) as process:  # fmt: skip
+        os.close(terminal)
+        assert any(b"epoch 2/" in os.read(reading, 1024) for _ in range(10_000))
+        os.close(reading)
+    assert process.returncode == 3
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")

@@ -35,7 +35,7 @@ def test_classes_are_sorted_names_labels_follow_them_and_a_photo_that_is_there_t
 
 
 def test_a_manifest_that_is_written_again_has_its_groups_splits_and_settings(tmp_path):
-    file = write(tmp_path, "path,label,split,group,setting\na,rust,train,1,lab\nb,healthy,val,,field\n")
+    file = write(tmp_path, 'path,label,split,group,setting\n"a\rb",rust,train,1,lab\nb,healthy,val,,field\n')
     dataset = open_manifest(file)
     (tmp_path / "far" / "away").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "far" / "away")
