@@ -118,13 +118,13 @@ class Channel:
             self._out.flush()
 
     def report(self, stage: str, done: int, total: int) -> None:
-        self.send(stage=stage, done=done, total=total)
+        """Report the progress of a stage, or end the process if the work is no longer wanted."""
+        self.progress(done, total, stage=stage)
 
-    def progress(self, done: int, total: int) -> None:
-        """Report progress, or end the process if the work is no longer wanted."""
+    def progress(self, done: int, total: int, **more: str) -> None:
         if self.ended():
             raise SystemExit(0)
-        self.send(done=done, total=total)
+        self.send(done=done, total=total, **more)
 
     def ended(self) -> bool:
         """Whether the work is no longer wanted."""

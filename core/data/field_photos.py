@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import final
 
 import numpy as np
 
 from core.data.cache import PhotoCache, check_home, open_cache
-from core.data.dataset import Dataset, IsCancelled, ReportProgress, describe_skipped, ignore, never, reasons
+from core.data.dataset import Dataset, ReportStage, describe_skipped, ignore, reasons
 from core.data.label_sets import LabelSets, name_labels, read_label_sets
 from core.data.photo_groups import find_groups
 from core.data.source import open_photos
@@ -56,14 +57,14 @@ def check_field(dataset: Dataset, classes: Sequence[str], multi: bool = False) -
 
 def open_field(
     dataset: Dataset, classes: Sequence[str], side: int, *, multi: bool = False, folder: str = "", threads: int = 0,
-    progress: ReportProgress = ignore, cancelled: IsCancelled = never,
+    report: ReportStage = ignore,
 ) -> FieldPhotos:  # fmt: skip
     """Decode the photos of `scan_field` to squares of `side` pixels, with classes matched by name.
 
-    Raises DataError (also for a class that the network does not have), StorageError, Cancelled.
+    Raises DataError (also for a class that the network does not have), StorageError.
     """
     check_field(dataset, classes, multi)
-    cache = open_cache(dataset, side, folder=folder, threads=threads, progress=progress, cancelled=cancelled)
+    cache = open_cache(dataset, side, folder=folder, threads=threads, progress=partial(report, "cache"))
     kept = cache.kept
     if not len(kept):
         raise DataError(f"None of the {len(dataset)} field photos can be used: {reasons(cache.skipped)}.")
@@ -71,7 +72,7 @@ def open_field(
     named = range(len(dataset.classes)) if multi else map(list(classes).index, dataset.classes)
     places = np.array(list(named), np.int32)
     skipped = describe_skipped(cache.skipped, "field photo")
-    groups, _ = find_groups(dataset, cache, cancelled=cancelled)
+    groups, _ = find_groups(dataset, cache, partial(report, "copies"))
     return FieldPhotos(cache, cache.slots[kept], places[dataset.labels[kept]], groups[kept],
                        (skipped,) if skipped else (), sets)  # fmt: skip
 

@@ -18,11 +18,9 @@ from core.data.dataset import (
     UNSPLIT,
     VALIDATION,
     Dataset,
-    IsCancelled,
     ReportStage,
     describe_skipped,
     ignore,
-    never,
     reasons,
 )
 from core.data.label_sets import LabelSets, read_label_sets
@@ -104,7 +102,7 @@ class GroupedPhotos:
 
 
 def group_photos(
-    dataset: Dataset, config: RunConfig, report: ReportStage = ignore, cancelled: IsCancelled = never,
+    dataset: Dataset, config: RunConfig, report: ReportStage = ignore,
     check: Callable[[Sequence[str], bool], None] | None = None,
 ) -> GroupedPhotos:  # fmt: skip
     """Decode and group photos, as `prepare_photos` does."""
@@ -114,23 +112,21 @@ def group_photos(
     if check is not None:
         check(dataset.classes if sets is None else sets.labels, sets is not None)
     cache = open_cache(
-        dataset, cache_side(config), folder=config.cache, threads=config.threads, progress=partial(report, "cache"),
-        cancelled=cancelled,
+        dataset, cache_side(config), folder=config.cache, threads=config.threads, progress=partial(report, "cache")
     )
     _require_photos(dataset, cache, sets)
-    return GroupedPhotos(dataset, cache, *find_groups(dataset, cache, partial(report, "copies"), cancelled), sets)
+    return GroupedPhotos(dataset, cache, *find_groups(dataset, cache, partial(report, "copies")), sets)
 
 
 def prepare_photos(
-    config: RunConfig, report: ReportStage = ignore, cancelled: IsCancelled = never,
-    check: Callable[[Sequence[str], bool], None] | None = None,
-) -> PhotoSet:  # fmt: skip
-    """Scan, decode, group and split the photos of `config`. Raises DataError, StorageError or Cancelled.
+    config: RunConfig, report: ReportStage = ignore, check: Callable[[Sequence[str], bool], None] | None = None
+) -> PhotoSet:
+    """Scan, decode, group and split the photos of `config`. Raises DataError or StorageError.
 
     `check` is called before photos are decoded with the classes and whether photos have several; it may raise.
     """
-    dataset = open_dataset(config, partial(report, "scan"), cancelled)
-    photos = group_photos(dataset, config, report, cancelled, check)
+    dataset = open_dataset(config, partial(report, "scan"))
+    photos = group_photos(dataset, config, report, check)
     cache, groups = photos.cache, photos.groups
     conflicts = describe_conflicts(dataset, find_conflicts(photos.labels, cache, photos.copies))
     splits, lost = _split(config, photos)

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, final
@@ -13,7 +14,7 @@ from typing import Any, Final, final
 from core.communicator import Communicator
 from core.config import RunConfig
 from core.data.cache import PhotoCache
-from core.data.dataset import TEST, TRAIN, VALIDATION, Cancelled, Dataset, IsCancelled, ReportStage
+from core.data.dataset import TEST, TRAIN, VALIDATION, Dataset, ReportStage
 from core.data.field_photos import FieldPhotos, check_field, count_common, open_field, scan_field
 from core.data.label_sets import target_table
 from core.data.loader import Loader
@@ -149,7 +150,7 @@ def _prepare(
 ) -> Generator[Progress, None, PhotoSet]:
     """Prepare the photos, and the device in the meantime."""
     looking = ThreadedJob(
-        lambda report, cancelled: add_pictures(config, prepare_photos(config, report, cancelled, check)), commands
+        lambda report: add_pictures(config, prepare_photos(config, report, check)), commands
     )
     kernels = ThreadedJob(compile_cpu_kernels, commands) if device == "cpu" else None
     try:
@@ -190,10 +191,10 @@ def _open_field(
 ) -> Generator[Progress, None, FieldPhotos]:
     """Open the user's field photos, with a warning about those that are also in the dataset."""
 
-    def work(report: ReportStage, cancelled: IsCancelled) -> FieldPhotos:
+    def work(report: ReportStage) -> FieldPhotos:
         return open_field(
             scanned, photos.classes, photos.cache.side, multi=photos.sets is not None, folder=config.cache,
-            threads=config.threads, progress=lambda done, total: report("cache", done, total), cancelled=cancelled,
+            threads=config.threads, report=report,
         )
 
     field = yield from ThreadedJob(work, commands).wait()
@@ -210,7 +211,7 @@ def _prepare_replacement(
     share = config.augment_background
     if not share:
         return None
-    job = ThreadedJob(lambda report, cancelled: prepare_replacement(photos, share, report, cancelled), commands)
+    job = ThreadedJob(lambda report: prepare_replacement(photos, share, report), commands)
     replacement = yield from job.wait()
     plan.keep_backgrounds(replacement.backgrounds)
     return replacement
@@ -221,16 +222,11 @@ def graph_in_use(config: RunConfig, graph: Graph) -> Graph:
     return with_photo_side(graph, config.use_size) if config.use_size else graph
 
 
-def compile_cpu_kernels(report: ReportStage, cancelled: IsCancelled) -> None:
+def compile_cpu_kernels(report: ReportStage) -> None:
     """Compile all CPU kernels, or load them from the cache, while photos are prepared."""
     from core.cpu.precompilation import all_kernels, compile_kernels  # importing Numba takes a second
 
-    def count(done: int, total: int) -> None:
-        if cancelled():
-            raise Cancelled("Compiling the kernels was stopped.")
-        report("compile", done, total)
-
-    compile_kernels(all_kernels(), count)
+    compile_kernels(all_kernels(), partial(report, "compile"))
 
 
 def gpu_note(wanted: str, device: str) -> tuple[str, ...]:

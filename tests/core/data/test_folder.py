@@ -2,6 +2,7 @@
 
 import os
 import sys
+from unittest.mock import Mock
 
 import pytest
 
@@ -181,7 +182,7 @@ def test_listing_passes_over_leftovers_reports_can_be_stopped_and_takes_no_label
     open_folder(tmp_path, progress=lambda done, total: told.append((done, total)))
     assert told[-1] == (2, 2)
     with pytest.raises(Cancelled):
-        open_folder(tmp_path, cancelled=lambda: True)
+        open_folder(tmp_path, progress=Mock(side_effect=Cancelled))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has file names that are no text")

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -154,7 +155,7 @@ def test_reading_can_be_stopped_and_reports_progress(tmp_path, monkeypatch):
     assert told[-1] == (9, 9)
     assert len(told) > 2
     with pytest.raises(Cancelled):
-        open_manifest(file, cancelled=lambda: True)
+        open_manifest(file, progress=Mock(side_effect=Cancelled))
 
 
 MEASURE = """

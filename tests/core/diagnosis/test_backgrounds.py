@@ -1,12 +1,13 @@
 """Masks and backgrounds of the training photos: found once, kept by content, of leaves only."""
 
 import tracemalloc
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from core.config import RunConfig
-from core.data.dataset import TRAIN, Cancelled
+from core.data.dataset import TRAIN, Cancelled, ignore
 from core.data.preparation import prepare_photos
 from core.diagnosis import backgrounds, leaf_process
 from core.errors import DataError
@@ -22,8 +23,8 @@ def leaves(tmp_path):
     return prepare_photos(RunConfig(data=str(photos), cache=str(tmp_path / "cache"), image_size=SIDE, test=0.0))
 
 
-def make(photos, report=lambda *said: None, cancelled=lambda: False):
-    return backgrounds.prepare_replacement(photos, 0.5, report, cancelled)
+def make(photos, report=ignore):
+    return backgrounds.prepare_replacement(photos, 0.5, report)
 
 
 def test_leaves_are_cut_out_of_training_photos_and_painted_over_in_backgrounds(leaves):
@@ -76,7 +77,7 @@ def test_masks_are_found_once_and_a_broken_file_is_replaced(leaves, monkeypatch,
 
 def test_it_stops_when_told_and_photos_without_leaves_cannot_be_swapped(leaves, monkeypatch):
     with pytest.raises(Cancelled):
-        make(leaves, cancelled=lambda: True)
+        make(leaves, Mock(side_effect=Cancelled))
     monkeypatch.setattr(leaf_process, "segment_leaf", lambda photo: np.zeros(photo.shape[:2], bool))
     with pytest.raises(DataError, match="No leaf was found"):
         make(leaves)
