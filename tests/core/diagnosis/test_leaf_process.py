@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib import import_module
 from unittest.mock import Mock
 
 import numpy as np
@@ -10,7 +11,6 @@ import pytest
 
 from core import child_process
 from core.config import RunConfig
-from core.data import photo_process
 from core.data.dataset import TRAIN, Cancelled
 from core.data.preparation import prepare_photos
 from core.data.synthetic import write_demo
@@ -115,9 +115,7 @@ def test_few_photos_and_few_cores_stay_here():
 
 
 def test_a_bundled_program_starts_itself(monkeypatch):
-    from app.processes.entry import ENTRIES
-
     monkeypatch.setattr(sys, "frozen", True, raising=False)
-    for module in (leaf_process, photo_process):
-        assert child_process.command(module.NAME, module.MODULE) == [sys.executable, "--process", module.NAME]
-        assert ENTRIES[module.NAME] == module.MODULE
+    for name, module in child_process.MODULES.items():
+        assert child_process.command(name) == [sys.executable, "--process", name]
+        assert callable(import_module(module).main)
