@@ -14,7 +14,7 @@ from core.data.dataset import TEST, TRAIN, VALIDATION
 from core.data.field_photos import check_field
 from core.data.label_sets import read_label_sets
 from core.data.loader import AHEAD
-from core.data.preparation import cache_side
+from core.data.preparation import cache_side, name_outputs
 from core.data.source import open_dataset
 from core.device import STREAM_BUFFERS, Memory, Plan
 from core.diagnosis import context_features
@@ -47,7 +47,7 @@ def describe_run(config: RunConfig) -> str:
     check_home(dataset, config.cache)
     scanned = check_request(config, device)
     sets = read_label_sets(dataset.classes, config.labels)
-    classes = dataset.classes if sets is None else sets.labels
+    classes = name_outputs(dataset, sets)
     added = class_without_leaf(config, classes, sets is not None)
     counts = [*dataset.counts().values(), *(count_pictures(config, len(dataset)) for _ in added)]
     config = config if sets is None else replace(config, labels="multi")
