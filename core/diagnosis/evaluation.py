@@ -20,7 +20,14 @@ from core.data.photo_groups import find_groups
 from core.data.source import open_photos
 from core.data.split import read_split
 from core.diagnosis.calibration import label_thresholds, measure_reliability
-from core.diagnosis.metrics import Metrics, Subset, compare_with_field, compute_metrics, subsets_by_setting
+from core.diagnosis.metrics import (
+    Metrics,
+    Subset,
+    compare_with_field,
+    compute_metrics,
+    find_correct,
+    subsets_by_setting,
+)
 from core.diagnosis.model_file import ModelFile, check_classes
 from core.diagnosis.prediction import Prediction, Predictor
 from core.diagnosis.thresholds import is_no_leaf
@@ -208,10 +215,8 @@ def _evaluate(
 
     labels: classes, or the numbers of label sets.
     """
-    if sets is None:
-        logits = np.log(stated + 1e-300)
-        found = compute_metrics(logits, labels, model.classes, groups=groups)
-        return found, np.asarray(logits.argmax(axis=1) == labels)
-    thresholds, logits = label_thresholds(model), np.log(stated + 1e-300) - np.log1p(1e-16 - stated)
+    thresholds, logits = label_thresholds(model), np.log(stated + 1e-300)
+    if sets is not None:
+        logits -= np.log1p(1e-16 - stated)
     found = compute_metrics(logits, labels, model.classes, sets, thresholds, groups)
-    return found, ((stated >= thresholds) == sets.members[labels]).all(axis=1)
+    return found, find_correct(logits, labels, sets, thresholds)
