@@ -8,16 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from core.data.dataset import (
-    SPLIT_NAMES,
-    UNSPLIT,
-    Dataset,
-    DatasetBuilder,
-    ReportProgress,
-    Skipped,
-    clean_name,
-    ignore,
-)
+from core.data.dataset import SPLIT_NAMES, UNSPLIT, Dataset, DatasetBuilder, ReportProgress, Skipped, clean_name, ignore
 from core.data.photo_format import EXTENSIONS, UNREADABLE
 from core.data.string_array import readable
 from core.errors import DataError

@@ -14,16 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final, final
 
-from core.data.dataset import (
-    SPLIT_NAMES,
-    SPLITS,
-    UNSPLIT,
-    Dataset,
-    DatasetBuilder,
-    ReportProgress,
-    clean_name,
-    ignore,
-)
+from core.data.dataset import SPLIT_NAMES, SPLITS, UNSPLIT, Dataset, DatasetBuilder, ReportProgress, clean_name, ignore
 from core.data.string_array import ERRORS
 from core.errors import DataError
 from core.ops.contract import Array

@@ -12,17 +12,7 @@ import numpy as np
 
 from core.config import RunConfig
 from core.data.cache import PhotoCache, open_cache
-from core.data.dataset import (
-    TEST,
-    TRAIN,
-    UNSPLIT,
-    VALIDATION,
-    Dataset,
-    ReportStage,
-    describe_skipped,
-    ignore,
-    reasons,
-)
+from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Dataset, ReportStage, describe_skipped, ignore, reasons
 from core.data.label_sets import LabelSets, read_label_sets
 from core.data.near_duplicates import Pair, describe_conflicts, find_conflicts
 from core.data.photo_groups import find_groups

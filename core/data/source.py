@@ -28,9 +28,7 @@ def open_dataset(config: RunConfig, progress: ReportProgress = ignore) -> Datase
     return dataset
 
 
-def open_photos(
-    data: str, label: str = "", where: Sequence[str] = (), progress: ReportProgress = ignore
-) -> Dataset:
+def open_photos(data: str, label: str = "", where: Sequence[str] = (), progress: ReportProgress = ignore) -> Dataset:
     """The photos of a folder or manifest, of one class or more. Raises DataError."""
     if not data:
         raise DataError("No photos were given. Give a folder of photos or a CSV manifest with --data.")

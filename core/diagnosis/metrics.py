@@ -149,9 +149,7 @@ def compute_metrics(
     return figures if groups is None else _with_groups(figures, only[predicted], only[labels], groups)
 
 
-def find_correct(
-    logits: Array, labels: Array, sets: LabelSets | None = None, thresholds: Array | float = 0.5
-) -> Array:
+def find_correct(logits: Array, labels: Array, sets: LabelSets | None, thresholds: Array) -> Array:
     """Which predictions are correct, bool ``(N,)``: the most probable class, or all labels. As in `compute_metrics`."""
     if sets is None:
         return np.asarray(logits.argmax(axis=1) == labels)

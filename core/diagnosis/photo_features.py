@@ -10,7 +10,7 @@ import numpy as np
 
 from core.data.array_file import complete_rows
 from core.data.cache import PhotoCache
-from core.data.dataset import ReportStage, ignore
+from core.data.dataset import ReportStage
 from core.diagnosis.completion import compute_outputs
 from core.diagnosis.features import feature_node
 from core.diagnosis.model_file import read_model
@@ -25,9 +25,8 @@ CHUNK: Final = 64
 
 
 def read_features(
-    model: Path, cache: PhotoCache, rows: Array, device: str = "auto", threads: int = 0,
-    report: ReportStage = ignore,
-) -> Array:  # fmt: skip
+    model: Path, cache: PhotoCache, rows: Array, device: str, threads: int, report: ReportStage
+) -> Array:
     """Features float32 ``(len(rows), F)`` of usable photos; stored ones are reused. Raises InputError."""
 
     def compute(missing: Array) -> Array:

@@ -149,9 +149,7 @@ def _prepare(
     config: RunConfig, device: str, commands: Commands, check: Callable[[Sequence[str], bool], None]
 ) -> Generator[Progress, None, PhotoSet]:
     """Prepare the photos, and the device in the meantime."""
-    looking = ThreadedJob(
-        lambda report: add_pictures(config, prepare_photos(config, report, check)), commands
-    )
+    looking = ThreadedJob(lambda report: add_pictures(config, prepare_photos(config, report, check)), commands)
     kernels = ThreadedJob(compile_cpu_kernels, commands) if device == "cpu" else None
     try:
         if device == "cuda":

@@ -112,8 +112,7 @@ def test_an_inverted_residual_in_passes_over_its_wide_side_is_the_references(mon
         step = lowered.steps[name]
         owned = {p.role: weights[f"{name}.{p.role}"].astype(np.float64) for p in step.parameters}
         call = Call(step.attributes, [value], owned, Mode(training=True))
-        result = OPS[step.op].forward(call)
-        done[name] = (step, call, result)
+        done[name] = step, call, (result := OPS[step.op].forward(call))
         stored = name in ("expand", "filter", "project", "last")
         assert not stored or relative(lowered.get(step.output), result.output) < 1e-2, name
         value = lowered.get(step.output).astype(np.float64) if stored else result.output
