@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from core.data.source import open_dataset
 from core.data.split import Leak, complete_splits, measure_leak, random_split_leak, read_split
 from core.errors import ConfigError, DataError, Problem
 from core.ops.contract import Array
+
+CheckClasses: TypeAlias = Callable[[Sequence[str], bool], None]
+"""Called before photos are decoded, with their classes and whether photos have several; it may raise."""
 
 
 @final
@@ -97,9 +100,8 @@ def name_outputs(dataset: Dataset, sets: LabelSets | None) -> tuple[str, ...]:
 
 
 def group_photos(
-    dataset: Dataset, config: RunConfig, report: ReportStage = ignore,
-    check: Callable[[Sequence[str], bool], None] | None = None,
-) -> GroupedPhotos:  # fmt: skip
+    dataset: Dataset, config: RunConfig, report: ReportStage, check: CheckClasses | None = None
+) -> GroupedPhotos:
     """Decode and group photos, as `prepare_photos` does."""
     sets = read_label_sets(dataset.classes, config.labels)
     if sets is not None and config.class_weights != "none":
@@ -113,13 +115,8 @@ def group_photos(
     return GroupedPhotos(dataset, cache, *find_groups(dataset, cache, partial(report, "copies")), sets)
 
 
-def prepare_photos(
-    config: RunConfig, report: ReportStage = ignore, check: Callable[[Sequence[str], bool], None] | None = None
-) -> PhotoSet:
-    """Scan, decode, group and split the photos of `config`. Raises DataError or StorageError.
-
-    `check` is called before photos are decoded with the classes and whether photos have several; it may raise.
-    """
+def prepare_photos(config: RunConfig, report: ReportStage = ignore, check: CheckClasses | None = None) -> PhotoSet:
+    """Scan, decode, group and split the photos of `config`. Raises DataError or StorageError."""
     photos = group_photos(open_dataset(config, partial(report, "scan")), config, report, check)
     dataset, cache = photos.dataset, photos.cache
     splits, lost = _split(config, photos)

@@ -126,12 +126,10 @@ def evaluate_model(
     split: name of the split to use, or ""; from the file `config.split`, else from the source. Classes are matched by
     name. Raises DataError if the photos have classes that the model does not have.
     """
-    scanned = scan_field(config.field, config.label, config.cache) if config.field else None
+    scanned = scan_field(config)
     dataset, cache, kept, lost = _open_split(config, split, model.source_side)
     labels, names, sets = _match_classes(model, dataset, kept)
-    own = None if scanned is None else open_field(
-        scanned, model.classes, model.source_side, multi=model.multilabel, folder=config.cache, threads=config.threads
-    )  # fmt: skip
+    own = None if scanned is None else open_field(scanned, model.classes, model.source_side, config, model.multilabel)
     fresh = field = answered = None
     with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:
         predictions, stated = _predict(made, cache.photos, cache.slots[kept])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,7 +19,7 @@ from core.data.field_photos import FieldPhotos, check_field, count_common, open_
 from core.data.label_sets import target_table
 from core.data.loader import Loader
 from core.data.mixing import BackgroundReplacement, Mixing
-from core.data.preparation import PhotoSet, prepare_photos
+from core.data.preparation import CheckClasses, PhotoSet, prepare_photos
 from core.data.split import open_split
 from core.device import FLOAT32_ONLY, Plan
 from core.diagnosis.backgrounds import prepare_replacement
@@ -146,7 +146,7 @@ def set_up(
 
 
 def _prepare(
-    config: RunConfig, device: str, commands: Commands, check: Callable[[Sequence[str], bool], None]
+    config: RunConfig, device: str, commands: Commands, check: CheckClasses
 ) -> Generator[Progress, None, PhotoSet]:
     """Prepare the photos, and the device in the meantime."""
     looking = ThreadedJob(lambda report: add_pictures(config, prepare_photos(config, report, check)), commands)
@@ -181,7 +181,7 @@ def check_request(config: RunConfig, device: str) -> Dataset | None:
         raise DeviceError(FLOAT32_ONLY.format(config.precision))
     if config.split:
         open_split(Path(config.split))
-    return scan_field(config.field, config.label, config.cache) if config.field else None
+    return scan_field(config)
 
 
 def _open_field(
@@ -189,13 +189,8 @@ def _open_field(
 ) -> Generator[Progress, None, FieldPhotos]:
     """Open the user's field photos, with a warning about those that are also in the dataset."""
 
-    def work(report: ReportStage) -> FieldPhotos:
-        return open_field(
-            scanned, photos.classes, photos.cache.side, multi=photos.sets is not None, folder=config.cache,
-            threads=config.threads, report=report,
-        )
-
-    field = yield from ThreadedJob(work, commands).wait()
+    given = scanned, photos.classes, photos.cache.side, config, photos.sets is not None
+    field = yield from ThreadedJob(lambda report: open_field(*given, report), commands).wait()
     if common := count_common(photos.cache, field.cache):
         leak = f"Data leakage: {common} of the field photos are also in the dataset. The accuracy on them is too high."
         field = replace(field, warnings=(*field.warnings, leak))
@@ -290,7 +285,7 @@ def _loaders_of_evaluation(
     return {**found, "field": None if field is None else load(field.cache, field.slots, field.labels)}
 
 
-def classes_check(scanned: Dataset | None, teachers: Sequence[Teacher]) -> Callable[[Sequence[str], bool], None]:
+def classes_check(scanned: Dataset | None, teachers: Sequence[Teacher]) -> CheckClasses:
     """A check that field photos and teachers have the classes; run before photos are decoded, which may take long."""
 
     def check(classes: Sequence[str], multi: bool) -> None:
