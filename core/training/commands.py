@@ -77,7 +77,7 @@ class ThreadedJob(Generic[T]):
             if self._commands.stopped():
                 raise Cancelled(STOPPED)
 
-    def cancel(self) -> None:
+    def close(self) -> None:
         """Cancel the job and wait for its thread, which must not outlive the interpreter."""
         self._unwanted.set()
         futures.wait([self._result])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -14,7 +14,7 @@ from typing import Any, Final, final
 from core.communicator import Communicator
 from core.config import RunConfig
 from core.data.cache import PhotoCache
-from core.data.dataset import TEST, TRAIN, VALIDATION, Dataset, ReportStage
+from core.data.dataset import TEST, TRAIN, VALIDATION, Dataset, ReportStage, ignore
 from core.data.field_photos import FieldPhotos, check_field, count_common, open_field, scan_field
 from core.data.label_sets import target_table
 from core.data.loader import Loader
@@ -149,18 +149,16 @@ def _prepare(
     config: RunConfig, device: str, commands: Commands, check: CheckClasses
 ) -> Generator[Progress, None, PhotoSet]:
     """Prepare the photos, and the device in the meantime."""
-    looking = ThreadedJob(lambda report: add_pictures(config, prepare_photos(config, report, check)), commands)
-    kernels = ThreadedJob(compile_cpu_kernels, commands) if device == "cpu" else None
-    try:
+
+    def prepare(report: ReportStage) -> PhotoSet:
+        return add_pictures(config, prepare_photos(config, report, check))
+
+    kernels = compile_cpu_kernels if device == "cpu" else ignore
+    with closing(ThreadedJob(prepare, commands)) as preparing, closing(ThreadedJob(kernels, commands)) as compiling:
         if device == "cuda":
             open_gpu()
-        photos = yield from looking.wait()
-        if kernels is not None:
-            yield from kernels.wait()
-    finally:
-        looking.cancel()
-        if kernels is not None:
-            kernels.cancel()
+        photos = yield from preparing.wait()
+        yield from compiling.wait()
     return photos
 
 

@@ -1,13 +1,12 @@
 """Masks and backgrounds of the training photos: found once, kept by content, of leaves only."""
 
 import tracemalloc
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from core.config import RunConfig
-from core.data.dataset import TRAIN, Cancelled, ignore
+from core.data.dataset import TRAIN, ignore
 from core.data.preparation import prepare_photos
 from core.diagnosis import backgrounds, leaf_process
 from core.errors import DataError
@@ -75,9 +74,7 @@ def test_masks_are_found_once_and_a_broken_file_is_replaced(leaves, monkeypatch,
     assert np.array_equal(first.backgrounds.images, third.backgrounds.images)
 
 
-def test_it_stops_when_told_and_photos_without_leaves_cannot_be_swapped(leaves, monkeypatch):
-    with pytest.raises(Cancelled):
-        make(leaves, Mock(side_effect=Cancelled))
+def test_photos_without_leaves_cannot_be_swapped(leaves, monkeypatch):
     monkeypatch.setattr(leaf_process, "segment_leaf", lambda photo: np.zeros(photo.shape[:2], bool))
     with pytest.raises(DataError, match="No leaf was found"):
         make(leaves)

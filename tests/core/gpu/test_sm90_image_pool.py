@@ -43,11 +43,9 @@ def test_the_pool_and_the_gradients_are_the_references(kernel, filters, side, mo
     ]  # fmt: skip
 
     owned = {role: weights[f"stem.{role}"] for role in ("weight", "bias")}
-    filtering = Call(stem.attributes, [photo], owned, MODE)
-    between = OPS["conv2d"].forward(filtering)
+    between = OPS["conv2d"].forward(filtering := Call(stem.attributes, [photo], owned, MODE))
     positive = np.maximum(between.output, 0)
-    pooling = Call(pool.attributes, [positive], mode=MODE)
-    pooled = OPS["max_pool"].forward(pooling)
+    pooled = OPS["max_pool"].forward(pooling := Call(pool.attributes, [positive], mode=MODE))
     assert np.array_equal(network.get(pool.output), pooled.output[:REAL])
     back = OPS["max_pool"].backward(pooling, pooled, dy).inputs[0]
     exact = OPS["conv2d"].backward(filtering, between, back * (positive > 0))
