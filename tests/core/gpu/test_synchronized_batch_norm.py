@@ -49,8 +49,7 @@ def test_ranks_compute_the_batch_norm_of_all_their_photos(precision):
 
     whole, gradient = (np.concatenate(array[:2, :REAL]).astype(np.float64) for array in (x, dy))
     owned = {p.role: weights[f"norm.{p.role}"].astype(np.float64) for p in step.parameters}
-    call = Call(step.attributes, [whole], owned, Mode(training=True))
-    result = OPS["batch_norm"].forward(call)
+    result = OPS["batch_norm"].forward(call := Call(step.attributes, [whole], owned, Mode(training=True)))
     back = OPS["batch_norm"].backward(call, result, gradient)
     limit = 1e-5 if element == 4 else 1e-2
     found = [np.concatenate([rank.get(*which) for rank in ranks[:2]])
