@@ -95,6 +95,10 @@ class Dataset:
     def label(self, row: int) -> str:
         return self.classes[int(self.labels[row])]
 
+    def labels_among(self, names: Sequence[str]) -> Array:
+        """The labels as indices into these class names, int32 ``(N,)``; -1 for a class that is not among them."""
+        return np.array([names.index(name) if name in names else -1 for name in self.classes], np.int32)[self.labels]
+
     @property
     def ungrouped(self) -> Array:
         """Which rows have no group in the source, bool ``(N,)``."""

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import final
 
-import numpy as np
-
 from core.config import RunConfig
 from core.data.cache import PhotoCache, check_home, open_cache
 from core.data.dataset import Dataset, ReportStage, describe_skipped, ignore, reasons
@@ -71,11 +69,10 @@ def open_field(
     if not len(kept):
         raise DataError(f"None of the {len(dataset)} field photos can be used: {reasons(cache.skipped)}.")
     sets = read_label_sets(dataset.classes, "multi", classes) if multi else None
-    named = range(len(dataset.classes)) if multi else map(list(classes).index, dataset.classes)
-    places = np.array(list(named), np.int32)
+    labels = dataset.labels if multi else dataset.labels_among(classes)
     skipped = describe_skipped(cache.skipped, "field photo")
     groups, _ = find_groups(dataset, cache, partial(report, "copies"))
-    return FieldPhotos(cache, cache.slots[kept], places[dataset.labels[kept]], groups[kept],
+    return FieldPhotos(cache, cache.slots[kept], labels[kept], groups[kept],
                        (skipped,) if skipped else (), sets)  # fmt: skip
 
 

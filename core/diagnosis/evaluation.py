@@ -167,8 +167,7 @@ def _match_classes(model: ModelFile, dataset: Dataset, kept: Array) -> tuple[Arr
     check_classes(model, [label for name in named for label in name_labels(name, model.multilabel)])
     if model.multilabel:
         return dataset.labels[kept], dataset.classes, read_label_sets(dataset.classes, "multi", model.classes)
-    places = np.array([model.classes.index(name) if name in model.classes else -1 for name in dataset.classes])
-    return places[dataset.labels[kept]], model.classes, None
+    return dataset.labels_among(model.classes)[kept], model.classes, None
 
 
 def _open_split(config: RunConfig, split: str, side: int) -> tuple[Dataset, PhotoCache, Array, str]:
