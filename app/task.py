@@ -11,14 +11,15 @@ from typing import Any, TypeAlias, final
 from PySide6.QtCore import QObject, QThread, Signal
 
 from app.crash import error_text
-from core.data.dataset import IsCancelled, ReportProgress
+from core.data.dataset import Cancelled, ReportProgress
 
-Job: TypeAlias = Callable[[ReportProgress, IsCancelled], Any]
+Job: TypeAlias = Callable[[ReportProgress, Callable[[], bool]], Any]
 
 
 @final
 class Task(QThread):
     """Runs `job(report, cancelled)`; ends with `done(result)`, `failed(sentence, details)`, or nothing if cancelled.
+    `report` then raises Cancelled.
 
     It starts at once, with `slots` connected to the signals of their names: methods, not lambdas that hold the creator,
     which are freed with the task and would free their creator, too. Cancelling does not wait: late results are not
@@ -55,9 +56,14 @@ class Task(QThread):
 
     def run(self) -> None:
         try:
-            self._end = partial(self.done.emit, self._job(self.progress.emit, self._cancelled.is_set))
+            self._end = partial(self.done.emit, self._job(self._advance, self._cancelled.is_set))
         except Exception as error:  # noqa: BLE001 - whatever it is, the window must show it
             self._end = partial(self.failed.emit, error_text(error), traceback.format_exc())
+
+    def _advance(self, done: int, total: int) -> None:
+        if self._cancelled.is_set():
+            raise Cancelled
+        self.progress.emit(done, total)
 
     def _report(self) -> None:
         end, active, self._end = self._end, self.active, None

@@ -15,7 +15,7 @@ import numpy as np
 
 from core.command_line import add_settings, check_folder, merge_settings, read_arguments, read_settings, run_command
 from core.config import RunConfig
-from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportStage, describe_skipped, ignore, never
+from core.data.dataset import Dataset, ReportStage, describe_skipped, ignore
 from core.data.preparation import GroupedPhotos, group_photos
 from core.data.source import open_dataset
 from core.diagnosis import background_dependence
@@ -66,12 +66,10 @@ def read_adaptable(path: Path) -> ModelFile:
     return model
 
 
-def open_place(
-    model: ModelFile, config: RunConfig, report: ReportStage = ignore, cancelled: IsCancelled = never
-) -> Dataset:
+def open_place(model: ModelFile, config: RunConfig, report: ReportStage = ignore) -> Dataset:
     """The photos of a place. Raises DataError if the model cannot be adapted to them, as far as known from a list."""
     try:
-        dataset = open_dataset(config, partial(report, "scan"), cancelled)
+        dataset = open_dataset(config, partial(report, "scan"))
         check_classes(model, dataset.classes)
     except DataError:
         folder = Path(os.path.abspath(config.data))  # without ".."
@@ -86,26 +84,20 @@ def open_place(
 
 
 def adapt_to_place(
-    model_file: Path, config: RunConfig, out: Path, report: ReportStage = ignore, cancelled: IsCancelled = never
+    model_file: Path, config: RunConfig, out: Path, report: ReportStage = ignore
 ) -> tuple[Samples, Adaptation, list[str]]:
     """Adapt a model to the photos of `config.data`; written to `out`, outside their folder, only if it is better there.
 
     Also returns the photos' features, labels and groups, and the sentences of the adaptation, from the third on those
-    on photos that are excluded or that the model was trained on, if any. Raises DataError, InputError, StorageError or
-    Cancelled.
+    on photos that are excluded or that the model was trained on, if any. Raises DataError, InputError or
+    StorageError.
     """
-
-    def advance(stage: str, done: int, total: int) -> None:
-        if cancelled():
-            raise Cancelled("The adaptation was stopped.")
-        report(stage, done, total)
-
     model, origin = read_adaptable(model_file), read_identity(model_file).name
     name = config.name or adapted_name(origin, config.data)
     config = replace(config, image_size=model.source_side, use_size=0, labels="single")
-    photos = group_photos(open_place(model, config, advance, cancelled), config, advance, cancelled)
-    place = read_place(model, photos, config, advance)
-    result = adapt_model(model, place, device=choose_device(config.device), threads=config.threads, report=advance)
+    photos = group_photos(open_place(model, config, report), config, report)
+    place = read_place(model, photos, config, report)
+    result = adapt_model(model, place, device=choose_device(config.device), threads=config.threads, report=report)
     if result.model is not None:
         write_model(out, describe_place(result.model, photos, name, origin))
     told = list(result.describe())
@@ -123,7 +115,7 @@ def read_place(model: ModelFile, photos: GroupedPhotos, config: RunConfig, repor
     report("compile", 0, 0)
     with closing(Predictor(model, device=device, batch=BATCH, threads=config.threads, outputs=outputs)) as predictor:
         seen = compute_outputs(predictor, pixels, report, "review")
-    labels = np.array([model.classes.index(name) for name in photos.dataset.classes])[photos.dataset.labels[kept]]
+    labels = photos.dataset.labels_among(model.classes)[kept]
     features = np.zeros((len(kept), 0)) if seen.features is None else seen.features
     return PlacePhotos(pixels, Samples(features, labels, photos.groups[kept]), seen.logits, seen.spreads)
 

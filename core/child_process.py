@@ -13,6 +13,11 @@ from core.errors import LeafClinicError
 
 PACKAGES: Final = str(Path(__file__).resolve().parents[1])
 """Folder that this package was imported from."""
+MODULES: Final = {
+    "training": "core.training.worker", "photos": "core.data.photo_process", "leaves": "core.diagnosis.leaf_process",
+    "compile": "core.cpu.precompilation",
+}  # fmt: skip
+"""The processes of this package by name, and their modules, which have a function `main`."""
 MALLOC: Final = {"MALLOC_TRIM_THRESHOLD_": str(32 << 20), "MALLOC_MMAP_THRESHOLD_": str(32 << 20)}
 """glibc keeps freed images of up to this size for the next one, instead of mapping fresh pages (mallopt(3))."""
 
@@ -31,19 +36,19 @@ def child_environment(**more: str) -> dict[str, str]:
     return {**os.environ, **more, "PYTHONPATH": paths}
 
 
-def command(name: str, module: str) -> list[str]:
-    """The command line of a process: a module, or in a frozen program its entry `name` of `app.processes.entry`."""
-    return [sys.executable, "--process", name] if getattr(sys, "frozen", False) else module_command(module)
+def command(name: str) -> list[str]:
+    """The command line of a process of `MODULES`; a frozen program (`app.processes.entry`) starts itself."""
+    return [sys.executable, "--process", name] if getattr(sys, "frozen", False) else module_command(MODULES[name])
 
 
-def start_child(name: str, module: str, errors: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
+def start_child(name: str, errors: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
     """Start a process (`command`) that reads requests on standard input and replies on standard output.
 
     It must end when its input ends; a terminal's signals do not reach it. errors: its output. Raises LeafClinicError.
     """
     try:
         return subprocess.Popen(
-            command(name, module), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
+            command(name), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, start_new_session=True,
             env=child_environment(OPENBLAS_NUM_THREADS="1", **MALLOC),
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
         )  # fmt: skip

@@ -122,3 +122,6 @@ class SingleProcess(Communicator):
 
     def gather_values(self, value: Any) -> list[Any]:
         return [value]
+
+
+SINGLE: Final = SingleProcess()

@@ -37,7 +37,7 @@ from core.diagnosis.known_crop import find_crop
 from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.model_identity import MODEL_HELP, SHIPPED_MODELS, find_model, read_identity
-from core.diagnosis.plant import GROUPINGS, diagnose_plants, group_photos
+from core.diagnosis.plant import GROUPINGS, diagnose_plants, name_plants
 from core.diagnosis.prediction import Diagnosis, Predictor, read_network
 from core.diagnosis.report_entry import make_entry, remarks
 from core.diagnosis.thresholds import COVERAGE, describe_coverage
@@ -98,7 +98,7 @@ def diagnose_here(arguments: argparse.Namespace, model: ModelFile, config: RunCo
                 read = show(diagnosis for diagnosis, _ in examined)
     elif arguments.group:
         by = arguments.group  # a column of the manifests, where it is no other grouping
-        names = group_photos(paths, by) if by in GROUPINGS else list(find_photos(arguments.photos, by))
+        names = name_plants(paths, by) if by in GROUPINGS else list(find_photos(arguments.photos, by))
         with closing(open_predictor()) as predictor:
             photos = report_errors(predictor.diagnose(paths, coverage=coverage))
             plants = diagnose_plants(photos, names, predictor.thresholds, model.classes, coverage)

@@ -98,11 +98,9 @@ def make_int8(model: ModelFile, config: RunConfig, report: ReportStage) -> bytes
 
 def labelled(photos: PhotoSet, split: int, model: ModelFile) -> LabelledPhotos:
     """Photos of a split with the model's class numbers, matched by name. Raises DataError for unknown classes."""
-    rows, names = photos.rows(split), photos.dataset.classes
-    labels = photos.dataset.labels[rows]
-    check_classes(model, [names[i] for i in np.unique(labels)])
-    places = np.array([model.classes.index(name) if name in model.classes else -1 for name in names])
-    return LabelledPhotos(photos.cache.gather(rows), places[labels])
+    rows, dataset = photos.rows(split), photos.dataset
+    check_classes(model, [dataset.classes[i] for i in np.unique(dataset.labels[rows])])
+    return LabelledPhotos(photos.cache.gather(rows), dataset.labels_among(model.classes)[rows])
 
 
 def make_parser() -> argparse.ArgumentParser:

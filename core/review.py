@@ -16,7 +16,7 @@ import numpy as np
 from core import command_line
 from core.config import RunConfig
 from core.data.cache import open_cache
-from core.data.dataset import IsCancelled, ReportStage, describe_skipped, ignore, never, reasons
+from core.data.dataset import ReportStage, describe_skipped, ignore, reasons
 from core.data.manifest import HEADING, file_name, open_manifest, write_manifest
 from core.data.photo_reader import prepare
 from core.data.preparation import GroupedPhotos, group_photos
@@ -82,17 +82,15 @@ def review(argv: Sequence[str]) -> int:
     return EXIT_DONE
 
 
-def read_photos(
-    config: RunConfig, model: Path, report: ReportStage = ignore, cancelled: IsCancelled = never
-) -> ReviewedPhotos:
-    """Decode and group the photos of `config.data`, and compute their features. Raises DataError or Cancelled."""
+def read_photos(config: RunConfig, model: Path, report: ReportStage = ignore) -> ReviewedPhotos:
+    """Decode and group the photos of `config.data`, and compute their features. Raises DataError."""
     path = find_model(model)
     model_file = read_model(path)
     side = model_file.source_side
-    dataset = open_dataset(config, partial(report, "scan"), cancelled)
-    photos = group_photos(dataset, replace(config, image_size=side, use_size=0), report, cancelled)
+    dataset = open_dataset(config, partial(report, "scan"))
+    photos = group_photos(dataset, replace(config, image_size=side, use_size=0), report)
     rows = photos.cache.kept
-    features = read_features(path, photos.cache, rows, config.device, config.threads, report, cancelled)
+    features = read_features(path, photos.cache, rows, config.device, config.threads, report)
     samples = Samples(features, photos.labels[rows], photos.groups[rows])
     learned = int(model_file.learned.knows(photos.cache.content[rows]).sum()) if model_file.learned else 0
     return ReviewedPhotos(photos, rows, samples, path, side, learned)
@@ -121,22 +119,21 @@ def show_suspects(photos: ReviewedPhotos, result: Review, arguments: argparse.Na
 
 
 def choose_unlabelled(
-    photos: ReviewedPhotos, config: RunConfig, folder: str, count: int, report: ReportStage = ignore,
-    cancelled: IsCancelled = never,
-) -> list[str]:  # fmt: skip
-    """Photos of a folder that are worth labelling next, the most informative first. Raises InputError, Cancelled."""
+    photos: ReviewedPhotos, config: RunConfig, folder: str, count: int, report: ReportStage = ignore
+) -> list[str]:
+    """Photos of a folder that are worth labelling next, the most informative first. Raises InputError."""
     if not os.path.exists(folder):
         raise InputError(f"{folder} does not exist. Check the name, or connect the disk it is on.")
     pool = open_unlabelled(folder)
     cache = open_cache(pool, photos.side, folder=config.cache, threads=config.threads,
-                       progress=partial(report, "cache"), cancelled=cancelled)  # fmt: skip
+                       progress=partial(report, "cache"))  # fmt: skip
     if not len(cache.kept):
         raise InputError(f"None of the {len(pool)} photos can be used: {reasons(cache.skipped)}.")
     known = {content.tobytes() for content in photos.photos.cache.content[photos.rows]}
     rows = np.array([row for row in cache.kept.tolist() if cache.content[row].tobytes() not in known], np.int64)
     if not len(rows):
         raise InputError(f"All photos in {folder} are among those with labels. Choose a folder of other photos.")
-    features = read_features(photos.model, cache, rows, config.device, config.threads, report, cancelled)
+    features = read_features(photos.model, cache, rows, config.device, config.threads, report)
     chosen = choose_photos(photos.samples, features, len(photos.photos.dataset.classes), count, config.seed)
     return [pool.path(row) for row in rows[chosen].tolist()]
 

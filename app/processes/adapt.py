@@ -20,9 +20,9 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
         model = read_adaptable(Path(asked["model"]))
         channel.send(classes=model.classes)
         if config.data:
-            channel.send(counts=open_place(model, config, cancelled=channel.ended).counts())
+            channel.send(counts=open_place(model, config, channel.report).counts())
         return
     if refusal := inside_photos(asked["out"], [config.data]):
         raise InputError(refusal)
-    _, result, told = adapt_to_place(Path(asked["model"]), config, Path(asked["out"]), channel.report, channel.ended)
+    _, result, told = adapt_to_place(Path(asked["model"]), config, Path(asked["out"]), channel.report)
     channel.send(effect=told, path=asked["out"] if result.model is not None else "")

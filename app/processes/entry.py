@@ -1,4 +1,4 @@
-"""The list of processes, how the window starts one, and how such a process begins.
+"""How the window starts a process, and how such a process begins.
 
 A process reads lines from its standard input and writes one JSON object per line to its standard output. It ends when
 its input ends, so that none outlives the window.
@@ -20,16 +20,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, BinaryIO, Final, final
 
-from core.child_process import child_environment, module_command, take_stdout
+from core.child_process import MODULES, child_environment, module_command, take_stdout
 from core.errors import LeafClinicError, StorageError
-
-ENTRIES: Final = {
-    "training": "core.training.worker",
-    "photos": "core.data.photo_process",
-    "leaves": "core.diagnosis.leaf_process",
-    "compile": "core.cpu.precompilation",
-}
-"""Processes of core, by module, which has a function `main`. All others are modules of this package with `work`."""
 
 SMALL_MATRICES: Final = ("adapt", "diagnose")
 """Processes and commands that multiply only small matrices: more threads of OpenBLAS would busy-wait on cores that
@@ -85,11 +77,12 @@ def environment() -> dict[str, str]:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the process named by the first argument with the rest as its arguments."""
+    """Run the process named by the first argument with the rest as its arguments: one of core, or a module of this
+    package with a function `work`."""
     name, sys.argv = arguments[0], list(arguments)
     limit_threads(name)
-    if name in ENTRIES:
-        return int(import_module(ENTRIES[name]).main() or 0)
+    if name in MODULES:
+        return int(import_module(MODULES[name]).main() or 0)
     module = import_module(f"app.processes.{name}")
     return serve(module.work, getattr(module, "load_ahead", None))
 
@@ -118,13 +111,13 @@ class Channel:
             self._out.flush()
 
     def report(self, stage: str, done: int, total: int) -> None:
-        self.send(stage=stage, done=done, total=total)
+        """Report the progress of a stage, or end the process if the work is no longer wanted."""
+        self.progress(done, total, stage=stage)
 
-    def progress(self, done: int, total: int) -> None:
-        """Report progress, or end the process if the work is no longer wanted."""
+    def progress(self, done: int, total: int, **more: str) -> None:
         if self.ended():
             raise SystemExit(0)
-        self.send(done=done, total=total)
+        self.send(done=done, total=total, **more)
 
     def ended(self) -> bool:
         """Whether the work is no longer wanted."""

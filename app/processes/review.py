@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from app.processes.entry import Channel
 from core.config import from_dict
-from core.data.dataset import Cancelled
 from core.diagnosis.label_review import review_labels
 from core.review import choose_unlabelled, read_photos
 
@@ -17,20 +17,14 @@ NEXT_PHOTOS: Final = 50
 
 def work(channel: Channel, asked: dict[str, Any]) -> None:
     """`asked`: data, a folder or manifest; model, a file or name; unlabelled: "", or a folder to choose from."""
-
-    def advance(fold: int, folds: int) -> None:
-        if channel.ended():
-            raise Cancelled("The review was stopped.")
-        channel.report("folds", fold, folds)
-
     config = from_dict({"data": asked["data"]})
-    photos = read_photos(config, Path(asked["model"]), channel.report, channel.ended)
+    photos = read_photos(config, Path(asked["model"]), channel.report)
     if folder := asked.get("unlabelled"):
-        chosen = choose_unlabelled(photos, config, folder, NEXT_PHOTOS, channel.report, channel.ended)
+        chosen = choose_unlabelled(photos, config, folder, NEXT_PHOTOS, channel.report)
         channel.send(chosen=chosen)
         return
     dataset = photos.photos.dataset
-    review = review_labels(photos.samples, len(dataset.classes), advance)
+    review = review_labels(photos.samples, len(dataset.classes), partial(channel.report, "folds"))
     suspects = [
         {"path": dataset.path(row := int(photos.rows[one.row])), "label": dataset.label(row),
          "suggested": dataset.classes[one.suggested], "probability": one.probability, "agreeing": one.agreeing}

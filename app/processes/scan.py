@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -25,13 +26,14 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
     last = [-1]
 
     def report(stage: str, done: int, total: int) -> None:
-        if done * 100 // max(total, 1) != last[0]:
-            last[0] = done * 100 // max(total, 1)
+        percent = done * 100 // max(total, 1)
+        if percent != last[0] or channel.ended():
+            last[0] = percent
             channel.report(stage, done, total)
 
-    photos = prepare_photos(complete(from_dict(asked)), report, channel.ended)
+    photos = prepare_photos(complete(from_dict(asked)), report)
     channel.send(split=split_table(photos))
-    health = examine(photos.dataset, photos.cache, lambda d, t: report("health", d, t), channel.ended)
+    health = examine(photos.dataset, photos.cache, partial(report, "health"))
     root = photos.dataset.root
     findings = [
         {"kind": f.kind, "message": f.message,

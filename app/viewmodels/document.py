@@ -18,7 +18,7 @@ from app.paths import PHOTO_FOLDERS
 from app.task import Task
 from app.translation import tr
 from app.viewmodels.photos import Search
-from core.data.dataset import Dataset, IsCancelled, ReportProgress
+from core.data.dataset import Dataset, ReportProgress
 from core.errors import StorageError
 from core.ops.contract import Array
 from core.storage import storage_error
@@ -74,7 +74,7 @@ class Document(QObject):
         self.cancel()
         self.opening.emit(source)
         self.asked = source
-        self._task = Task(lambda report, cancelled: _scan(source, report, cancelled), self,
+        self._task = Task(lambda report, cancelled: _scan(source, report), self,
                           progress=self.progress, done=self._on_scanned, failed=self._on_failed)  # fmt: skip
 
     def cancel(self) -> None:
@@ -256,10 +256,10 @@ def _not_locked(lock: QLockFile, folder: Path) -> str:
     return str(storage_error(folder, OSError(tr("no write permission, or no disk space"))))
 
 
-def _scan(source: str, report: ReportProgress, cancelled: IsCancelled) -> Dataset:
+def _scan(source: str, report: ReportProgress) -> Dataset:
     from core.data.source import open_photos  # imports OpenCV; not needed before the first folder is opened
 
-    return open_photos(source, progress=report, cancelled=cancelled)
+    return open_photos(source, progress=report)
 
 
 def _edited(dataset: Dataset, folder: Path) -> tuple[project.EditedDataset, project.Edits, str, dict[str, int]]:

@@ -32,12 +32,12 @@ def find_plants(
 ) -> dict[str, Plant]:  # fmt: skip
     """The plant of each photo, by path. by: "folder", "time", or "" for only those `chosen` by hand, path to name;
     rows: diagnosed photos; crop: the known one."""
-    from core.diagnosis.plant import diagnose_plants, group_photos  # imports OpenCV, which slows down the start
+    from core.diagnosis.plant import diagnose_plants, name_plants  # imports OpenCV, which slows down the start
     from core.diagnosis.prediction import Diagnosis, Prediction
 
     rows = [row for row in rows if by or row.path in chosen]
     paths = [row.path for row in rows]
-    names = group_photos(paths, by, [row.taken for row in rows]) if by else paths
+    names = name_plants(paths, by, [row.taken for row in rows]) if by else paths
     names = [chosen.get(path, name) for path, name in zip(paths, names, strict=True)]
     decisive = (row.leaves[0] if row.leaves else row for row in rows)  # of several leaves, the one that is stated first
     known = ((r.path, restrict(np.array(r.probabilities), r.familiarity, thresholds, classes, crop)) for r in decisive)

@@ -153,10 +153,8 @@ def write_batch_norm(lowering: Lowering, step: Step, ledger: Ledger) -> list[Rec
         return _map(step, target, dy, ew.AFFINE, scale=saved + 8 * x.channels, shift=shift)
     factors, spare = lowering.reserve(3 * x.channels), lowering.reserve(x.channels)
     fields: Fields = {
-        bn.X: x.address, bn.X_ROW: x.row, bn.X_PIXEL: x.pixel, bn.HEIGHT: x.height, bn.WIDTH: x.width,
-        bn.CHANNELS: x.channels, bn.DY: dy.address, bn.DY_ROW: dy.row, bn.DY_PIXEL: dy.pixel,
-        bn.SUMS: sums, bn.SAVED: saved, bn.COEFFICIENTS: factors,
-        bn.GAMMA: lowering.parameter(step, "weight"),
+        **x.place(bn.X), **x.size(bn.HEIGHT), **dy.place(bn.DY), bn.SUMS: sums, bn.SAVED: saved,
+        bn.COEFFICIENTS: factors, bn.GAMMA: lowering.parameter(step, "weight"),
         bn.WEIGHT: lowering.private(step, "weight") if lowering.trains(step, "weight") else spare,
         bn.BIAS: lowering.private(step, "bias") if lowering.trains(step, "bias") else spare,
     }  # fmt: skip

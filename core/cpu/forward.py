@@ -40,10 +40,9 @@ def pool_fields(step: Step, x: View, y: View) -> Fields:
     window = Window((x.height, x.width), (1, 1), (0, 0, 0, 0)) if whole else read_window(step.attributes)
     (kh, kw), (sh, sw), (top, left, _, _) = window.kernel, window.stride, window.padding
     return {
-        pooling.X: x.address, pooling.X_ROW: x.row, pooling.X_PIXEL: x.pixel, pooling.HEIGHT: x.height,
-        pooling.WIDTH: x.width, pooling.CHANNELS: x.channels, pooling.Y: y.address, pooling.Y_ROW: y.row,
-        pooling.Y_PIXEL: y.pixel, pooling.ROWS: y.height, pooling.COLUMNS: y.width, pooling.KERNEL_Y: kh,
-        pooling.KERNEL_X: kw, pooling.STRIDE_Y: sh, pooling.STRIDE_X: sw, pooling.TOP: top, pooling.LEFT: left,
+        **x.place(pooling.X), **x.size(pooling.HEIGHT), **y.place(pooling.Y), pooling.ROWS: y.height,
+        pooling.COLUMNS: y.width, pooling.KERNEL_Y: kh, pooling.KERNEL_X: kw, pooling.STRIDE_Y: sh,
+        pooling.STRIDE_X: sw, pooling.TOP: top, pooling.LEFT: left,
     }  # fmt: skip
 
 
@@ -140,8 +139,7 @@ def write_batch_norm(lowering: Lowering, step: Step) -> list[Record]:
     saved = lowering.reserve(4 * channels)
     settings = lowering.constant([float(step.attributes[k]) for k in ("epsilon", "momentum")])  # type: ignore[arg-type]
     fields: Fields = {
-        bn.X: x.address, bn.X_ROW: x.row, bn.X_PIXEL: x.pixel, bn.HEIGHT: x.height, bn.WIDTH: x.width,
-        bn.CHANNELS: channels, bn.SAVED: saved, bn.SETTINGS: settings,
+        **x.place(bn.X), **x.size(bn.HEIGHT), bn.SAVED: saved, bn.SETTINGS: settings,
         bn.WEIGHT: lowering.parameter(step, "weight"), bn.BIAS: lowering.parameter(step, "bias"),
         bn.MEAN: lowering.parameter(step, "running_mean"), bn.VARIANCE: lowering.parameter(step, "running_var"),
     }  # fmt: skip

@@ -11,7 +11,7 @@ from typing import TypeAlias, final
 
 from core.arena import Lifetime, lay_out
 from core.cpu.memory import LINE, SLACK
-from core.cpu.records import Address, Space
+from core.cpu.records import Address, Fields, Space
 from core.graph import Shape
 from core.ops.activation import ACTIVATIONS
 from core.ops.contract import Cost, volume
@@ -37,6 +37,14 @@ class View:
     def at(self, y: int, x: int) -> Address:
         """Return the address of a pixel, which may be in the border."""
         return self.address + (y * self.row + x * self.pixel)
+
+    def place(self, field: int) -> Fields:
+        """Return the fields of a record from `field` on for its address, row and pixel."""
+        return {field: self.address, field + 1: self.row, field + 2: self.pixel}
+
+    def size(self, field: int) -> Fields:
+        """Return the fields of a record from `field` on for its height, width and channels."""
+        return {field: self.height, field + 1: self.width, field + 2: self.channels}
 
 
 @final

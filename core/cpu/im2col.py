@@ -85,9 +85,8 @@ def write_backward(lowering: Lowering, step: Step, ledger: Ledger) -> list[Recor
         return _named(records)
     of_matrix = GradientTarget(matrix, accumulate=False, clip=0, y=matrix, before=())
     products = conv.input_gradient(lowering, step, product, dy, of_matrix)
-    fold = replace(unfold, kernel=run_fold, tasks=1, direction="backward_input", fields={
-        **unfold.fields, X: target.dx.address, X_ROW: target.dx.row, X_PIXEL: target.dx.pixel,
-    })  # fmt: skip
+    fields = {**unfold.fields, **target.dx.place(X)}
+    fold = replace(unfold, kernel=run_fold, tasks=1, direction="backward_input", fields=fields)
     zero = [] if target.accumulate else [zero_record(lowering, step.node, target.dx)]
     return [*_named(records), *target.before, *zero, *_named([*products, fold])]
 
@@ -98,9 +97,8 @@ def _unfold(lowering: Lowering, step: Step, y: View) -> tuple[Record, View, conv
     (kh, kw), (sh, sw), (top, left, _, _) = c.kernel, c.stride, c.padding
     depth, at = kh * kw * c.channels, lowering.buffers.whole(MATRIX).address
     fields: Fields = {
-        X: x.address, X_ROW: x.row, X_PIXEL: x.pixel, HEIGHT: x.height, WIDTH: x.width, CHANNELS: x.channels,
-        MATRIX_AT: at, ROWS: y.height, COLUMNS: y.width, KERNEL_Y: kh, KERNEL_X: kw, STRIDE_Y: sh, STRIDE_X: sw,
-        TOP: top, LEFT: left,
+        **x.place(X), **x.size(HEIGHT), MATRIX_AT: at, ROWS: y.height, COLUMNS: y.width, KERNEL_Y: kh, KERNEL_X: kw,
+        STRIDE_Y: sh, STRIDE_X: sw, TOP: top, LEFT: left,
     }  # fmt: skip
     matrix = View(at, y.height, y.width, depth, y.width * depth * 4, depth * 4)
     product = conv.Convolution(c.filters, depth, (1, 1), (1, 1), (0, 0, 0, 0), 1)

@@ -103,12 +103,8 @@ def map_record(
     scale: Address = NULL, shift: int | Address = 0, activation: int = 0, accumulate: bool = False, key: int = 0,
 ) -> Record:  # fmt: skip
     """Return an elementwise record; forward has a kernel for each mode, backward one. `a` may be broadcast."""
-    other = b or a
     fields: Fields = {
-        ew.MODE: mode, ew.HEIGHT: out.height, ew.WIDTH: out.width, ew.CHANNELS: out.channels,
-        ew.OUT: out.address, ew.OUT_ROW: out.row, ew.OUT_PIXEL: out.pixel,
-        ew.A: a.address, ew.A_ROW: a.row, ew.A_PIXEL: a.pixel,
-        ew.B: other.address, ew.B_ROW: other.row, ew.B_PIXEL: other.pixel,
+        ew.MODE: mode, **out.size(ew.HEIGHT), **out.place(ew.OUT), **a.place(ew.A), **(b or a).place(ew.B),
         ew.SCALE: scale, ew.SHIFT: shift, ew.ACTIVATION: activation, ew.ACCUMULATE: int(accumulate), ew.KEY: key,
     }  # fmt: skip
     kernel = ew.MAPS[mode] if direction == "forward" else ew.run_map_gradient

@@ -116,8 +116,7 @@ def _fields(lowering: Lowering, step: Step, x: View, y: View) -> Fields:
     (kh, kw), (sh, sw), (top, left, _, _) = window_of(step, lowering.buffers.image(step.inputs[0]))
     groups = count_groups(step)
     return {
-        X: x.address, X_ROW: x.row, X_PIXEL: x.pixel, HEIGHT: x.height, WIDTH: x.width,
-        Y: y.address, Y_ROW: y.row, Y_PIXEL: y.pixel, ROWS: y.height, COLUMNS: y.width, FILTERS: y.channels,
+        **x.place(X), HEIGHT: x.height, WIDTH: x.width, **y.place(Y), **y.size(ROWS),
         KERNEL_Y: kh, KERNEL_X: kw, STRIDE_Y: sh, STRIDE_X: sw, TOP: top, LEFT: left, GROUPS: groups,
         DEPTH: x.channels // groups,
     }  # fmt: skip

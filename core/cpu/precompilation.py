@@ -119,8 +119,7 @@ def _let_compile(waiting: deque[str], given: list[str], answered: list[str]) -> 
     If it ends early, this process compiles the rest.
     """
     with contextlib.suppress(OSError, IndexError), subprocess.Popen(
-        command("compile", "core.cpu.precompilation"),
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=child_environment(),
+        command("compile"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=child_environment(),
         creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
     ) as process:  # fmt: skip
         assert process.stdin is not None

@@ -72,10 +72,7 @@ def list_records(lowering: Lowering, outputs: Sequence[str]) -> RecordList:
     for name, value in values.items():
         flat = lowering.memory(lowering.batch * volume(value.shape))
         x = lowering.x(value)
-        fields: Fields = {
-            ew.HEIGHT: x.height, ew.WIDTH: x.width, ew.CHANNELS: x.channels, ew.A: x.address, ew.A_ROW: x.row,
-            ew.A_PIXEL: x.pixel, ew.OUT: address_of(flat),
-        }  # fmt: skip
+        fields: Fields = {**x.size(ew.HEIGHT), **x.place(ew.A), ew.OUT: address_of(flat)}
         records.append(Record(ew.run_output, fields, x.height, name, "forward", "fused"))
         arrays[name] = flat.reshape(lowering.batch, *value.shape)
     return RecordList(records, parts, [*bounds, len(records)], arrays)

@@ -11,7 +11,7 @@ import numpy as np
 from core.cpu.geometry import View
 from core.cpu.lowering import Lowering
 from core.cpu.memory import view_at
-from core.ops.contract import Array, Mode
+from core.ops.contract import Array, Call, Mode
 from core.ops.network import compare
 from core.ops.op_table import LOSSES, OPS
 from core.program import Step, Value
@@ -72,5 +72,5 @@ def _reference(lowering: Lowering, step: Step, inputs: Sequence[Array], mode: Mo
     for parameter in step.parameters:
         first, shape = lowering.layout.offsets[f"{step.node}.{parameter.role}"]
         parameters[parameter.role] = lowering.weights[first : first + parameter.size].reshape(shape)
-    out = OPS[step.op].forward(step.attributes, inputs, parameters, mode).output
-    return OPS[step.activation].forward({}, [out], {}, mode).output if step.activation else out
+    out = OPS[step.op].forward(Call(step.attributes, inputs, parameters, mode)).output
+    return OPS[step.activation].forward(Call({}, [out])).output if step.activation else out

@@ -19,8 +19,8 @@ import numpy as np
 
 from core.cores import usable_cores
 from core.data.cache_limit import keep_limit
-from core.data.cache_store import CacheStore, stop_if
-from core.data.dataset import Dataset, IsCancelled, ReportProgress, Skipped, ignore, never
+from core.data.cache_store import CacheStore
+from core.data.dataset import Dataset, ReportProgress, Skipped, ignore
 from core.data.file_lock import locked
 from core.errors import DataError
 from core.ops.contract import Array
@@ -71,17 +71,16 @@ class PhotoCache:
 
 
 def open_cache(
-    dataset: Dataset, side: int, *, folder: str = "", threads: int = 0, progress: ReportProgress = ignore,
-    cancelled: IsCancelled = never,
-) -> PhotoCache:  # fmt: skip
+    dataset: Dataset, side: int, *, folder: str = "", threads: int = 0, progress: ReportProgress = ignore
+) -> PhotoCache:
     """Open the cache of `dataset` and decode missing photos in `threads` (0: all cores).
 
     `folder` contains the caches (default: the user's cache folder). Raises StorageError, InputError if they cannot be
-    there, Cancelled (photos decoded so far stay in the cache).
+    there. Photos decoded so far stay in the cache if `progress` raises.
     """
     home = check_home(dataset, folder)
-    with _locked_store(home, side, dataset, cancelled) as store:
-        store.fill(threads or usable_cores(), progress, cancelled)
+    with _locked_store(home, side, dataset, progress) as store:
+        store.fill(threads or usable_cores(), progress)
         found = PhotoCache(str(home), *store.view())
         keep_limit(home.parent, home)
         return found
@@ -90,9 +89,9 @@ def open_cache(
 def append_pictures(cache: PhotoCache, dataset: Dataset, pictures: Iterable[Array]) -> tuple[PhotoCache, Array]:
     """The cache with pictures that are no files, uint8 of its side, and their slots, int64; filled again if it was
     emptied after it was opened. Raises StorageError; DataError if photos have changed since."""
-    with _locked_store(Path(cache.home), cache.side, dataset, never) as store:
+    with _locked_store(Path(cache.home), cache.side, dataset, ignore) as store:
         if store.index.photos != Path(getattr(cache.photos, "filename", "")).name:
-            store.fill(usable_cores(), ignore, never)
+            store.fill(usable_cores(), ignore)
             before, cache = cache, PhotoCache(cache.home, *store.view())
             if not np.array_equal(before.content, cache.content):
                 raise DataError(f"Photos in {dataset.root} have changed since they were read. Start again.")
@@ -101,11 +100,11 @@ def append_pictures(cache: PhotoCache, dataset: Dataset, pictures: Iterable[Arra
 
 
 @contextmanager
-def _locked_store(home: Path, side: int, dataset: Dataset, cancelled: IsCancelled) -> Iterator[CacheStore]:
+def _locked_store(home: Path, side: int, dataset: Dataset, progress: ReportProgress) -> Iterator[CacheStore]:
     """The store of a cache folder, while this process has its lock. Raises StorageError."""
     with saving(home, OTHER):
         home.mkdir(parents=True, exist_ok=True)
-        with locked(home / f"{side}.lock", lambda: stop_if(cancelled)):
+        with locked(home / f"{side}.lock", lambda: progress(0, 0)):
             yield CacheStore(home, side, dataset)
 
 

@@ -15,7 +15,7 @@ from typing import BinaryIO, Final, final
 import numpy as np
 
 from core.data.cache_index import NO_PHOTO, CacheIndex, file_key, read_index, write_index
-from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress, Skipped
+from core.data.dataset import Dataset, ReportProgress, Skipped
 from core.data.map_ahead import map_ahead
 from core.data.photo import long_path
 from core.data.photo_reader import READERS, ReadPhoto
@@ -44,11 +44,6 @@ def decode_all(
     return map_ahead(decode_chunk, chunks, processes, 2 * processes)
 
 
-def stop_if(cancelled: IsCancelled) -> None:
-    if cancelled():
-        raise Cancelled("Decoding the photos was stopped; what is done is kept.")
-
-
 @final
 class CacheStore:
     """The files of the cache of a dataset while its lock is held."""
@@ -70,9 +65,9 @@ class CacheStore:
         self.keys: list[bytes | None] = []
         self.passing: dict[int, str] = {}
 
-    def fill(self, threads: int, progress: ReportProgress, cancelled: IsCancelled) -> None:
+    def fill(self, threads: int, progress: ReportProgress) -> None:
         """Decode and append the missing photos."""
-        self.keys = [self._file_key(row, cancelled) for row in range(len(self.dataset))]
+        self.keys = [self._file_key(row, progress) for row in range(len(self.dataset))]
         missing = [row for row, key in enumerate(self.keys) if key is not None and key not in self.index.files]
         progress(len(self.keys) - len(missing), len(self.keys))
         if not missing:
@@ -81,7 +76,7 @@ class CacheStore:
         with (self.home / self.index.photos).open("r+b") as file:
             file.seek(self.index.used * self.photo_bytes)
             try:
-                self._append_all(file, missing, threads, progress, cancelled)
+                self._append_all(file, missing, threads, progress)
             finally:
                 self._save(file)
 
@@ -101,9 +96,7 @@ class CacheStore:
             self._save(file)
         return np.array(slots, np.int64)
 
-    def _append_all(
-        self, file: BinaryIO, missing: list[int], threads: int, progress: ReportProgress, cancelled: IsCancelled
-    ) -> None:
+    def _append_all(self, file: BinaryIO, missing: list[int], threads: int, progress: ReportProgress) -> None:
         total, done = len(self.keys), len(self.keys) - len(missing)
         saved, pause = time.monotonic(), SAVE_SECONDS
         for chunk in decode_all(self.dataset, missing, self.side, self.index.slots, threads):
@@ -111,7 +104,6 @@ class CacheStore:
                 self._append(file, row, item)
             done += len(chunk)
             progress(done, total)
-            stop_if(cancelled)
             if time.monotonic() - saved > pause:
                 begun = time.monotonic()
                 self._save(file)
@@ -141,9 +133,9 @@ class CacheStore:
         os.fsync(file.fileno())
         write_index(self.path, self.index, self.side)
 
-    def _file_key(self, row: int, cancelled: IsCancelled) -> bytes | None:
+    def _file_key(self, row: int, progress: ReportProgress) -> bytes | None:
         if row % 4096 == 0:
-            stop_if(cancelled)
+            progress(0, 0)
         try:
             file = long_path(self.dataset.path(row))
             return file_key(self.dataset.paths[row], file, os.stat(file))

@@ -38,24 +38,18 @@ LONGEST: Final = 300
 MOST_CLASSES: Final = 10_000
 """More distinct labels than this mean a wrong column."""
 ReportProgress: TypeAlias = Callable[[int, int], None]
-"""Called with (done, total) from time to time; total is 0 if unknown."""
+"""Called with (done, total) from time to time; total is 0 if unknown. To stop the work, it raises."""
 ReportStage: TypeAlias = Callable[[str, int, int], None]
-"""Called with (stage, done, total): a stage such as "scan", "cache", "copies" or "features"; total is 0 if unknown."""
-IsCancelled: TypeAlias = Callable[[], bool]
+"""The same with a stage before: (stage, done, total), such as "scan", "cache", "copies" or "features"."""
 
 
 def ignore(*progress: object) -> None:
     """Report no progress."""
 
 
-def never() -> bool:
-    """No cancellation."""
-    return False
-
-
 @final
 class Cancelled(LeafClinicError):
-    """The user stopped scanning or decoding photos; photos decoded so far stay in the cache."""
+    """The user stopped the work. Photos decoded so far stay in the cache."""
 
     exit_code = EXIT_INTERRUPTED
 
@@ -100,6 +94,10 @@ class Dataset:
 
     def label(self, row: int) -> str:
         return self.classes[int(self.labels[row])]
+
+    def labels_among(self, names: Sequence[str]) -> Array:
+        """The labels as indices into these class names, int32 ``(N,)``; -1 for a class that is not among them."""
+        return np.array([names.index(name) if name in names else -1 for name in self.classes], np.int32)[self.labels]
 
     @property
     def ungrouped(self) -> Array:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import final
 
-import numpy as np
-
+from core.config import RunConfig
 from core.data.cache import PhotoCache, check_home, open_cache
-from core.data.dataset import Dataset, IsCancelled, ReportProgress, describe_skipped, ignore, never, reasons
+from core.data.dataset import Dataset, ReportStage, describe_skipped, ignore, reasons
 from core.data.label_sets import LabelSets, name_labels, read_label_sets
 from core.data.photo_groups import find_groups
 from core.data.source import open_photos
@@ -35,12 +35,14 @@ class FieldPhotos:
     sets: LabelSets | None = None
 
 
-def scan_field(source: str, label: str = "", cache: str = "") -> Dataset:
-    """List the photos of a folder or manifest (`label`: the manifest's class column). Raises DataError, also for a
-    cache folder among them, and InputError if caches cannot be there."""
+def scan_field(config: RunConfig) -> Dataset | None:
+    """List the photos of `config.field`, a folder or manifest; None without. Raises DataError, also for a cache folder
+    among them, and InputError if caches cannot be there."""
+    if not config.field:
+        return None
     try:
-        dataset = open_photos(source, "" if Path(source).is_dir() else label)
-        check_home(dataset, cache)
+        dataset = open_photos(config.field, "" if Path(config.field).is_dir() else config.label)
+        check_home(dataset, config.cache)
         return dataset
     except DataError as error:
         raise DataError(f"Field photos (--field): {error}") from error
@@ -55,24 +57,22 @@ def check_field(dataset: Dataset, classes: Sequence[str], multi: bool = False) -
 
 
 def open_field(
-    dataset: Dataset, classes: Sequence[str], side: int, *, multi: bool = False, folder: str = "", threads: int = 0,
-    progress: ReportProgress = ignore, cancelled: IsCancelled = never,
-) -> FieldPhotos:  # fmt: skip
+    dataset: Dataset, classes: Sequence[str], side: int, config: RunConfig, multi: bool, report: ReportStage = ignore
+) -> FieldPhotos:
     """Decode the photos of `scan_field` to squares of `side` pixels, with classes matched by name.
 
-    Raises DataError (also for a class that the network does not have), StorageError, Cancelled.
+    Raises DataError (also for a class that the network does not have), StorageError.
     """
     check_field(dataset, classes, multi)
-    cache = open_cache(dataset, side, folder=folder, threads=threads, progress=progress, cancelled=cancelled)
+    cache = open_cache(dataset, side, folder=config.cache, threads=config.threads, progress=partial(report, "cache"))
     kept = cache.kept
     if not len(kept):
         raise DataError(f"None of the {len(dataset)} field photos can be used: {reasons(cache.skipped)}.")
     sets = read_label_sets(dataset.classes, "multi", classes) if multi else None
-    named = range(len(dataset.classes)) if multi else map(list(classes).index, dataset.classes)
-    places = np.array(list(named), np.int32)
+    labels = dataset.labels if multi else dataset.labels_among(classes)
     skipped = describe_skipped(cache.skipped, "field photo")
-    groups, _ = find_groups(dataset, cache, cancelled=cancelled)
-    return FieldPhotos(cache, cache.slots[kept], places[dataset.labels[kept]], groups[kept],
+    groups, _ = find_groups(dataset, cache, partial(report, "copies"))
+    return FieldPhotos(cache, cache.slots[kept], labels[kept], groups[kept],
                        (skipped,) if skipped else (), sets)  # fmt: skip
 
 

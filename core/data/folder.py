@@ -8,19 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from core.data.dataset import (
-    SPLIT_NAMES,
-    UNSPLIT,
-    Cancelled,
-    Dataset,
-    DatasetBuilder,
-    IsCancelled,
-    ReportProgress,
-    Skipped,
-    clean_name,
-    ignore,
-    never,
-)
+from core.data.dataset import SPLIT_NAMES, UNSPLIT, Dataset, DatasetBuilder, ReportProgress, Skipped, clean_name, ignore
 from core.data.photo_format import EXTENSIONS, UNREADABLE
 from core.data.string_array import readable
 from core.errors import DataError
@@ -31,21 +19,17 @@ _Found: TypeAlias = tuple[tuple[str, ...], list[str]]
 """The photos directly in one folder: names of folders below the root, and sorted file names."""
 
 
-def open_folder(
-    root: Path, *, where: Sequence[str] = (), progress: ReportProgress = ignore, cancelled: IsCancelled = never
-) -> Dataset:  # fmt: skip
+def open_folder(root: Path, *, where: Sequence[str] = (), progress: ReportProgress = ignore) -> Dataset:
     """Photos below `root`, listed in sorted order and not decoded.
 
     The class is the folder's name, or ``crop/condition`` where folders nest. Photos in deeper folders
     belong to the class above them. `where` filters on crop, condition, label or split.
-    Raises DataError; Cancelled if `cancelled` returns True.
+    Raises DataError.
     """
     skipped: list[Skipped] = []
     found: list[_Found] = []
     count = 0
     for item in _traverse(root, skipped):
-        if cancelled():
-            raise Cancelled("Listing the photos was stopped.")
         found.append(item)
         count += len(item[1])
         progress(count, 0)

@@ -10,7 +10,7 @@ import numpy as np
 
 from core.data.array_file import PageReleaser
 from core.data.cache import PhotoCache
-from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress, ignore, never
+from core.data.dataset import Dataset, ReportProgress, ignore
 from core.data.near_duplicates import Pair, find_near_duplicates
 from core.data.photo import halve, square
 from core.ops.contract import Array
@@ -65,19 +65,15 @@ class Health:
     findings: tuple[Finding, ...]
 
 
-def examine(
-    dataset: Dataset, cache: PhotoCache, progress: ReportProgress = ignore, cancelled: IsCancelled = never
-) -> Health:
-    """Check all photos of a decoded dataset. Raises Cancelled."""
+def examine(dataset: Dataset, cache: PhotoCache, progress: ReportProgress = ignore) -> Health:
+    """Check all photos of a decoded dataset."""
     kept = cache.kept
     found = [Finding("unreadable", (s.path,), s.reason) for s in cache.skipped]
-    found += [_copies(dataset, pair) for pair in find_near_duplicates(cache, progress, cancelled)]
+    found += [_copies(dataset, pair) for pair in find_near_duplicates(cache, progress)]
     pages = PageReleaser(cache.photos)
     for at, row in enumerate(kept.tolist()):
         pages.read(3 * cache.side**2)
         if at % 512 == 0:
-            if cancelled():
-                raise Cancelled("The photo check was stopped.")
             progress(at, len(kept))
         width, height, _ = cache.facts[row].tolist()
         found += find_faults(dataset.paths[row], cache.photos[cache.slots[row]], width, height)

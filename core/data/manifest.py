@@ -13,19 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Final, final
 
-from core.data.dataset import (
-    SPLIT_NAMES,
-    SPLITS,
-    UNSPLIT,
-    Cancelled,
-    Dataset,
-    DatasetBuilder,
-    IsCancelled,
-    ReportProgress,
-    clean_name,
-    ignore,
-    never,
-)
+from core.data.dataset import SPLIT_NAMES, SPLITS, UNSPLIT, Dataset, DatasetBuilder, ReportProgress, clean_name, ignore
 from core.data.string_array import ENCODING, ERRORS
 from core.errors import DataError
 from core.ops.contract import Array
@@ -67,13 +55,13 @@ def list_settings(dataset: Dataset, rows: Array) -> list[str]:
 
 def open_manifest(
     path: Path, *, label: str = "", where: Sequence[str] = (), columns: Sequence[str] = (),
-    progress: ReportProgress = ignore, cancelled: IsCancelled = never,
+    progress: ReportProgress = ignore,
 ) -> Dataset:  # fmt: skip
     """Read the photos of a CSV file with a header line; paths are relative to the file's folder.
 
     The class is ``crop/condition``, or the column `label`. Columns ``split`` and ``group`` are honoured.
     `where` keeps rows with ``column=value`` (every one must hold); `columns`, and ``setting`` if there is one, are
-    kept unchanged. Raises DataError; Cancelled if `cancelled` returns True.
+    kept unchanged. Raises DataError.
     """
     with _open(path) as file:
         rows = _rows(file, path)
@@ -84,8 +72,6 @@ def open_manifest(
         table = DatasetBuilder(str(path.parent.absolute()), columns, grouped=at.group >= 0)
         for count, (line, row) in enumerate(rows, 2):
             if count % REPORT_EVERY == 0:
-                if cancelled():
-                    raise Cancelled("Reading the manifest was stopped.")
                 progress(len(table), 0)
             if any(clean_name(row[column]) != value for column, value in at.where):
                 continue

@@ -18,7 +18,7 @@ import numpy as np
 
 from core.data.array_file import PageReleaser, read_arrays, write_arrays
 from core.data.cache import PhotoCache
-from core.data.dataset import Cancelled, Dataset, IsCancelled, ReportProgress, ignore, never
+from core.data.dataset import Dataset, ReportProgress, ignore
 from core.data.string_array import number_values, readable
 from core.errors import StorageError
 from core.ops.contract import Array
@@ -71,10 +71,8 @@ class Pair:
     likeness: float
 
 
-def hash_photos(
-    photos: Array, slots: Array, progress: ReportProgress = ignore, cancelled: IsCancelled = never
-) -> PhotoHashes:
-    """Compute the hashes and thumbnails of the photos in these slots of a cache. Raises Cancelled."""
+def hash_photos(photos: Array, slots: Array, progress: ReportProgress = ignore) -> PhotoHashes:
+    """Compute the hashes and thumbnails of the photos in these slots of a cache."""
     thumbs = np.empty((len(slots), THUMB, THUMB), np.uint8)
     pages = PageReleaser(photos)
     hashes = np.empty((len(slots), _VIEWS), np.uint64)
@@ -86,8 +84,6 @@ def hash_photos(
             thumbs[at] = cv2.resize(grey, (THUMB, THUMB), interpolation=cv2.INTER_AREA)
         for view in range(_VIEWS):
             hashes[part, view] = difference_hash(_view(thumbs[part], view))
-        if cancelled():
-            raise Cancelled("The search for near-duplicates was stopped.")
         progress(part.stop, len(slots))
     return PhotoHashes(hashes, thumbs)
 
@@ -208,16 +204,14 @@ def _correlate(a: Array, b: Array) -> Array:
     return np.asarray((a * b).sum(1) / np.maximum(norm, 1.0))
 
 
-def find_near_duplicates(
-    cache: PhotoCache, progress: ReportProgress = ignore, cancelled: IsCancelled = never
-) -> list[Pair]:
-    """Pairs of near-duplicates, from the stored result if no photo has changed. Raises Cancelled."""
+def find_near_duplicates(cache: PhotoCache, progress: ReportProgress = ignore) -> list[Pair]:
+    """Pairs of near-duplicates, from the stored result if no photo has changed."""
     kept = cache.kept
     mark = sha256(f"{VERSION} {cache.side} ".encode() + cache.content[kept].tobytes()).digest()
     path = Path(cache.home) / f"{cache.side}.copies"
     stored = read_arrays(path)
     if stored is None or stored["mark"].tobytes() != mark:
-        pairs = find_pairs(hash_photos(cache.photos, cache.slots[kept], progress, cancelled), cache.content[kept])
+        pairs = find_pairs(hash_photos(cache.photos, cache.slots[kept], progress), cache.content[kept])
         table = np.array([(pair.first, pair.second, pair.likeness) for pair in pairs], np.float64).reshape(-1, 3)
         stored = {"mark": np.frombuffer(mark, np.uint8), "pairs": table}
         with suppress(StorageError):  # it is searched for again

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from core.data.cache import PhotoCache
-from core.data.dataset import Dataset, IsCancelled, ReportProgress, ignore, never
+from core.data.dataset import Dataset, ReportProgress, ignore
 from core.data.near_duplicates import Pair, find_near_duplicates, join_groups, join_pairs
 from core.data.string_array import StringArrayBuilder, encode
 from core.ops.contract import Array
@@ -45,16 +45,16 @@ LARGEST_BURST: Final = 12
 
 
 def find_groups(
-    dataset: Dataset, cache: PhotoCache, progress: ReportProgress = ignore, cancelled: IsCancelled = never
+    dataset: Dataset, cache: PhotoCache, progress: ReportProgress = ignore
 ) -> tuple[Array, list[Pair] | None]:
     """Groups int32 ``(N,)``: those of the source, others by name, time, list of leaves and likeness; and the
-    near-duplicates, None if the source names all groups. Raises Cancelled."""
+    near-duplicates, None if the source names all groups."""
     groups, free = dataset.groups, dataset.ungrouped
     if groups is not None and not free.any():
         return groups, None
     by_source = join_groups(group_by_name(dataset), group_by_burst(cache.facts[:, 2], dataset.labels))
     by_source = join_groups(by_source, group_by_leaf_map(dataset))
-    copies = find_near_duplicates(cache, progress, cancelled)
+    copies = find_near_duplicates(cache, progress)
     named = by_source if groups is None else np.where(free, groups.max() + 1 + by_source, groups)
     return join_pairs(len(dataset), [pair for pair in copies if free[pair.first] or free[pair.second]], named), copies
 

@@ -45,9 +45,6 @@ TOO_LARGE: Final = 72
 NO_SPACE: Final = 73
 """Exit code where the pixels cannot be written."""
 POLL_SECONDS: Final = 0.02
-NAME: Final = "photos"
-"""Of this process, where the program is a folder without Python (`app.processes.entry`)."""
-MODULE: Final = "core.data.photo_process"
 IDLE_SECONDS: Final = 60.0
 """An idle process ends after this time and frees its memory; another is started when needed."""
 NUMBER: Final = struct.Struct("<Q")

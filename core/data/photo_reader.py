@@ -27,7 +27,7 @@ import numpy as np
 from core.child_process import close_child, start_child
 from core.cores import usable_cores
 from core.data.photo import DAMAGED, SQUARE, TOO_MUCH_MEMORY, PhotoError
-from core.data.photo_process import MODULE, MOST_SECONDS, NAME, NO_SPACE, NUMBER, TOO_LARGE, TOO_LONG
+from core.data.photo_process import MOST_SECONDS, NO_SPACE, NUMBER, TOO_LARGE, TOO_LONG
 from core.errors import LeafClinicError
 from core.ops.contract import Array
 from core.storage import NO_ROOM, storage_error
@@ -102,7 +102,7 @@ class PhotoReader:
 
     def _start(self) -> None:
         """Start the process with the shared file as its error output, which is inherited on every system."""
-        self._process, self._ready = start_child(NAME, MODULE, self._room), False
+        self._process, self._ready = start_child("photos", self._room), False
 
     def _read(
         self, paths: Sequence[str], side: int, least: int, known: Collection[bytes] | None, part: str

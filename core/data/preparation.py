@@ -6,25 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import final
+from typing import TypeAlias, final
 
 import numpy as np
 
 from core.config import RunConfig
 from core.data.cache import PhotoCache, open_cache
-from core.data.dataset import (
-    TEST,
-    TRAIN,
-    UNSPLIT,
-    VALIDATION,
-    Dataset,
-    IsCancelled,
-    ReportStage,
-    describe_skipped,
-    ignore,
-    never,
-    reasons,
-)
+from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Dataset, ReportStage, describe_skipped, ignore, reasons
 from core.data.label_sets import LabelSets, read_label_sets
 from core.data.near_duplicates import Pair, describe_conflicts, find_conflicts
 from core.data.photo_groups import find_groups
@@ -32,6 +20,9 @@ from core.data.source import open_dataset
 from core.data.split import Leak, complete_splits, measure_leak, random_split_leak, read_split
 from core.errors import ConfigError, DataError, Problem
 from core.ops.contract import Array
+
+CheckClasses: TypeAlias = Callable[[Sequence[str], bool], None]
+"""Called before photos are decoded, with their classes and whether photos have several; it may raise."""
 
 
 @final
@@ -60,7 +51,7 @@ class PhotoSet:
     @property
     def classes(self) -> tuple[str, ...]:
         """The classes of a network for these photos."""
-        return (*(self.dataset.classes if self.sets is None else self.sets.labels), *self.added)
+        return (*name_outputs(self.dataset, self.sets), *self.added)
 
     @property
     def training(self) -> tuple[Array, Array]:
@@ -103,52 +94,44 @@ class GroupedPhotos:
         return self.dataset.labels if self.sets is None else self.sets.merge_equal(self.dataset.labels)
 
 
+def name_outputs(dataset: Dataset, sets: LabelSets | None) -> tuple[str, ...]:
+    """The names that a network for these photos predicts: the classes, or the labels of photos with several."""
+    return dataset.classes if sets is None else sets.labels
+
+
 def group_photos(
-    dataset: Dataset, config: RunConfig, report: ReportStage = ignore, cancelled: IsCancelled = never,
-    check: Callable[[Sequence[str], bool], None] | None = None,
-) -> GroupedPhotos:  # fmt: skip
+    dataset: Dataset, config: RunConfig, report: ReportStage, check: CheckClasses | None = None
+) -> GroupedPhotos:
     """Decode and group photos, as `prepare_photos` does."""
     sets = read_label_sets(dataset.classes, config.labels)
     if sets is not None and config.class_weights != "none":
         raise ConfigError([Problem("class_weights", "cannot be used for photos with several labels.")])
     if check is not None:
-        check(dataset.classes if sets is None else sets.labels, sets is not None)
+        check(name_outputs(dataset, sets), sets is not None)
     cache = open_cache(
-        dataset, cache_side(config), folder=config.cache, threads=config.threads, progress=partial(report, "cache"),
-        cancelled=cancelled,
+        dataset, cache_side(config), folder=config.cache, threads=config.threads, progress=partial(report, "cache")
     )
     _require_photos(dataset, cache, sets)
-    return GroupedPhotos(dataset, cache, *find_groups(dataset, cache, partial(report, "copies"), cancelled), sets)
+    return GroupedPhotos(dataset, cache, *find_groups(dataset, cache, partial(report, "copies")), sets)
 
 
-def prepare_photos(
-    config: RunConfig, report: ReportStage = ignore, cancelled: IsCancelled = never,
-    check: Callable[[Sequence[str], bool], None] | None = None,
-) -> PhotoSet:  # fmt: skip
-    """Scan, decode, group and split the photos of `config`. Raises DataError, StorageError or Cancelled.
-
-    `check` is called before photos are decoded with the classes and whether photos have several; it may raise.
-    """
-    dataset = open_dataset(config, partial(report, "scan"), cancelled)
-    photos = group_photos(dataset, config, report, cancelled, check)
-    cache, groups = photos.cache, photos.groups
-    conflicts = describe_conflicts(dataset, find_conflicts(photos.labels, cache, photos.copies))
+def prepare_photos(config: RunConfig, report: ReportStage = ignore, check: CheckClasses | None = None) -> PhotoSet:
+    """Scan, decode, group and split the photos of `config`. Raises DataError or StorageError."""
+    photos = group_photos(open_dataset(config, partial(report, "scan")), config, report, check)
+    dataset, cache = photos.dataset, photos.cache
     splits, lost = _split(config, photos)
-    used = cache.kept
-    leak = measure_leak(splits[used], groups[used])
-    random_leak = random_split_leak(splits[used], dataset.labels[used], groups[used], config.seed)
-    warnings = _warnings(photos, splits, leak, (lost, conflicts))
-    identity = cache.fingerprint(dataset)
-    return PhotoSet(dataset, cache, splits, groups, leak, random_leak, identity, warnings, photos.sets)
+    used, groups = cache.kept, photos.groups[cache.kept]
+    leak = measure_leak(splits[used], groups)
+    random_leak = random_split_leak(splits[used], dataset.labels[used], groups, config.seed)
+    return PhotoSet(dataset, cache, splits, photos.groups, leak, random_leak, cache.fingerprint(dataset),
+                    _warnings(photos, splits, leak, lost), photos.sets)  # fmt: skip
 
 
 def _find_missing(dataset: Dataset, sets: LabelSets | None, rows: Array) -> list[str]:
-    """The classes, or where photos have several labels the labels, of which none of these photos is."""
+    """The names (`name_outputs`) that none of these photos has."""
     there = np.bincount(dataset.labels[rows], minlength=len(dataset.classes)) > 0
-    names = dataset.classes
-    if sets is not None:
-        names, there = sets.labels, np.any(sets.members[there], axis=0)
-    return [name for name, found in zip(names, there, strict=True) if not found]
+    there = there if sets is None else np.any(sets.members[there], axis=0)
+    return [name for name, found in zip(name_outputs(dataset, sets), there, strict=True) if not found]
 
 
 def _require_photos(dataset: Dataset, cache: PhotoCache, sets: LabelSets | None) -> None:
@@ -161,32 +144,34 @@ def _require_photos(dataset: Dataset, cache: PhotoCache, sets: LabelSets | None)
 
 def _split(config: RunConfig, photos: GroupedPhotos) -> tuple[Array, str]:
     """The splits, and a sentence on missing photos of the file that gives them."""
-    dataset, groups, used, lost = photos.dataset, photos.groups, photos.cache.kept, ""
+    dataset, used, lost = photos.dataset, photos.cache.kept, ""
+    groups, numbers = np.unique(photos.groups[used], return_inverse=True)
     splits = np.full(len(dataset), UNSPLIT, np.int8)
     if config.split:
         splits, lost = read_split(Path(config.split), dataset, photos.cache)
     else:
-        numbers = np.unique(groups[used], return_inverse=True)[1]
         splits[used] = complete_splits(
             dataset.splits[used], dataset.labels[used], numbers, config.seed, config.validation, config.test
         )
     for split, name in ((TRAIN, "training"), (VALIDATION, "validation")):
         if not np.any(splits == split):
-            raise DataError(f"None of the {len(used)} photos (groups: {len(np.unique(groups[used]))}) is left for "
+            raise DataError(f"None of the {len(used)} photos (groups: {len(groups)}) is left for "
                             f"{name}. Add photos, or change the validation and test shares.")
     if missing := _find_missing(dataset, photos.sets, splits == TRAIN):
         raise DataError(f"The training split has no photo of {', '.join(missing)}. Change the split, or add photos.")
     return splits, lost
 
 
-def _warnings(photos: GroupedPhotos, splits: Array, leak: Leak, found: Sequence[str]) -> tuple[str, ...]:
-    names = photos.dataset.classes if photos.sets is None else photos.sets.labels
-    messages = [text for text in (describe_skipped(photos.cache.skipped), _describe_alike(names), *found) if text]
+def _warnings(photos: GroupedPhotos, splits: Array, leak: Leak, lost: str) -> tuple[str, ...]:
+    dataset, cache = photos.dataset, photos.cache
+    conflicts = describe_conflicts(dataset, find_conflicts(photos.labels, cache, photos.copies))
+    alike = _describe_alike(name_outputs(dataset, photos.sets))
+    messages = [text for text in (describe_skipped(cache.skipped), alike, lost, conflicts) if text]
     if leak.leaked:
         messages.append(f"Data leakage: {leak.leaked} of {leak.held_out} validation and test photos have a photo of "
                         "the same group in training. The accuracy measured on them is too high.")
     for split, name in ((VALIDATION, "validation"), (TEST, "test")):
-        missing = _find_missing(photos.dataset, photos.sets, splits == split)
+        missing = _find_missing(dataset, photos.sets, splits == split)
         if missing and np.any(splits == split):
             messages.append(f"The {name} split has no photo of {', '.join(missing)}.")
     return tuple(messages)

@@ -10,7 +10,7 @@ from typing import Final
 
 from core.config import RunConfig
 from core.data.cache_index import current_key
-from core.data.dataset import UNSPLIT, Dataset, DatasetBuilder, IsCancelled, ReportProgress, ignore, never
+from core.data.dataset import UNSPLIT, Dataset, DatasetBuilder, ReportProgress, ignore
 from core.data.folder import open_folder, was_seen
 from core.data.manifest import open_manifest, read_paths
 from core.data.photo_format import NAMED
@@ -19,20 +19,17 @@ from core.errors import DataError
 MANIFEST: Final = ".csv"
 
 
-def open_dataset(config: RunConfig, progress: ReportProgress = ignore, cancelled: IsCancelled = never) -> Dataset:
-    """The photos that `config` names, with at least two classes. Raises DataError or Cancelled."""
-    dataset = open_photos(config.data, config.label, config.where, progress, cancelled)
+def open_dataset(config: RunConfig, progress: ReportProgress = ignore) -> Dataset:
+    """The photos that `config` names, with at least two classes. Raises DataError."""
+    dataset = open_photos(config.data, config.label, config.where, progress)
     if len(dataset.classes) < 2:
         raise DataError(f"All {len(dataset)} photos have the class {dataset.classes[0]!r}. Two classes or more are "
                         "needed: add photos of another class, such as healthy leaves.")
     return dataset
 
 
-def open_photos(
-    data: str, label: str = "", where: Sequence[str] = (), progress: ReportProgress = ignore,
-    cancelled: IsCancelled = never,
-) -> Dataset:  # fmt: skip
-    """The photos of a folder or manifest, of one class or more. Raises DataError or Cancelled."""
+def open_photos(data: str, label: str = "", where: Sequence[str] = (), progress: ReportProgress = ignore) -> Dataset:
+    """The photos of a folder or manifest, of one class or more. Raises DataError."""
     if not data:
         raise DataError("No photos were given. Give a folder of photos or a CSV manifest with --data.")
     path = Path(data)
@@ -45,10 +42,10 @@ def open_photos(
     if not exists:
         raise DataError(f"{data} does not exist. Check the name, or connect the disk it is on.")
     if not is_folder:
-        return open_manifest(path, label=label, where=where, progress=progress, cancelled=cancelled)
+        return open_manifest(path, label=label, where=where, progress=progress)
     if label:
         raise DataError("--label is the column of a manifest, but the photos are in a folder. Remove --label.")
-    return open_folder(path, where=where, progress=progress, cancelled=cancelled)
+    return open_folder(path, where=where, progress=progress)
 
 
 def open_unlabelled(folder: str) -> Dataset:

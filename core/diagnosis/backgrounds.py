@@ -8,6 +8,7 @@ the same backgrounds.
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -16,8 +17,9 @@ import numpy as np
 
 from core.cores import usable_cores
 from core.data.array_file import complete_rows
-from core.data.dataset import TRAIN, Cancelled, IsCancelled, ReportStage
+from core.data.dataset import TRAIN, ReportStage
 from core.data.loader import occurrences
+from core.data.map_ahead import map_ahead
 from core.data.mixing import BackgroundReplacement
 from core.data.preparation import PhotoSet
 from core.diagnosis.leaf_process import choose_processes, packing
@@ -36,15 +38,12 @@ SEAM: Final = 0.7
 """Standard deviation of the Gaussian blur of a mask's edge, in mask pixels of two photo pixels."""
 VERSION: Final = 4
 """Version of the masks, to be raised when `segment_leaf` changes."""
-REPORT_EVERY: Final = 64
 
 
-def prepare_replacement(
-    photos: PhotoSet, chance: float, report: ReportStage, cancelled: IsCancelled
-) -> BackgroundReplacement:
-    """Compute masks and backgrounds of training photos. Raises DataError without leaves, Cancelled, StorageError."""
+def prepare_replacement(photos: PhotoSet, chance: float, report: ReportStage) -> BackgroundReplacement:
+    """Compute masks and backgrounds of training photos. Raises DataError without leaves, StorageError."""
     rows, classes = photos.rows(TRAIN), photos.dataset.classes
-    side, found = photos.cache.side, _leaves(photos, rows, report, cancelled)
+    side, found = photos.cache.side, _leaves(photos, rows, report)
     share = np.array([_unpack(leaf).mean() for leaf in found])
     bare = np.array([is_no_leaf(name) for name in classes])[photos.dataset.labels[rows]]
     can = ~bare & (share >= AREA[0]) & (share <= AREA[1])
@@ -66,22 +65,21 @@ def count_bytes(training: int, photos: int, side: int) -> tuple[int, int]:
     return kept, training * side * ((side + 7) // 8)
 
 
-def _leaves(photos: PhotoSet, rows: Array, report: ReportStage, cancelled: IsCancelled) -> Array:
+def _leaves(photos: PhotoSet, rows: Array, report: ReportStage) -> Array:
     """Leaf masks of these rows as bits ``(N, side, side / 8)``; masks that are not in the file are computed."""
     cache, cores = photos.cache, usable_cores()
 
     def find_all(missing: Array) -> Array:
         def find(at: int) -> Array:
-            if cancelled():
-                raise Cancelled("Stopped before the training began. Nothing was lost.")
             return pack(np.asarray(cache.photos[cache.slots[rows[at]]]))
 
         masks = []
-        with packing(choose_processes(len(missing), cores)) as pack, ThreadPoolExecutor(cores, "leaves") as pool:
-            for mask in pool.map(find, missing):
+        with packing(choose_processes(len(missing), cores)) as pack, closing(
+            map_ahead(find, missing, cores, 2 * cores)
+        ) as found:
+            for mask in found:
                 masks.append(mask)
-                if len(masks) % REPORT_EVERY == 0 or len(masks) == len(missing):
-                    report("leaves", len(masks), len(missing))
+                report("leaves", len(masks), len(missing))
         return np.stack(masks)
 
     return complete_rows(Path(cache.home) / f"{cache.side}-leaves-{VERSION}.npz", cache.content[rows], find_all)

@@ -11,7 +11,7 @@ from typing import Final, final
 
 import numpy as np
 
-from core.communicator import Communicator, SingleProcess
+from core.communicator import SINGLE, Communicator
 from core.data.dataset import ReportStage, ignore
 from core.data.label_sets import LabelSets
 from core.diagnosis import background_dependence
@@ -43,7 +43,6 @@ PER_CLASS: Final = 100
 BACKGROUND_PHOTOS: Final = 300
 """Most validation photos in the background tests."""
 CHUNK: Final = 64
-SINGLE: Final = SingleProcess()
 
 
 @final

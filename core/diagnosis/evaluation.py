@@ -20,7 +20,14 @@ from core.data.photo_groups import find_groups
 from core.data.source import open_photos
 from core.data.split import read_split
 from core.diagnosis.calibration import label_thresholds, measure_reliability
-from core.diagnosis.metrics import Metrics, Subset, compare_with_field, compute_metrics, subsets_by_setting
+from core.diagnosis.metrics import (
+    Metrics,
+    Subset,
+    compare_with_field,
+    compute_metrics,
+    find_correct,
+    subsets_by_setting,
+)
 from core.diagnosis.model_file import ModelFile, check_classes
 from core.diagnosis.prediction import Prediction, Predictor
 from core.diagnosis.thresholds import is_no_leaf
@@ -119,12 +126,10 @@ def evaluate_model(
     split: name of the split to use, or ""; from the file `config.split`, else from the source. Classes are matched by
     name. Raises DataError if the photos have classes that the model does not have.
     """
-    scanned = scan_field(config.field, config.label, config.cache) if config.field else None
+    scanned = scan_field(config)
     dataset, cache, kept, lost = _open_split(config, split, model.source_side)
     labels, names, sets = _match_classes(model, dataset, kept)
-    own = None if scanned is None else open_field(
-        scanned, model.classes, model.source_side, multi=model.multilabel, folder=config.cache, threads=config.threads
-    )  # fmt: skip
+    own = None if scanned is None else open_field(scanned, model.classes, model.source_side, config, model.multilabel)
     fresh = field = answered = None
     with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:
         predictions, stated = _predict(made, cache.photos, cache.slots[kept])
@@ -162,8 +167,7 @@ def _match_classes(model: ModelFile, dataset: Dataset, kept: Array) -> tuple[Arr
     check_classes(model, [label for name in named for label in name_labels(name, model.multilabel)])
     if model.multilabel:
         return dataset.labels[kept], dataset.classes, read_label_sets(dataset.classes, "multi", model.classes)
-    places = np.array([model.classes.index(name) if name in model.classes else -1 for name in dataset.classes])
-    return places[dataset.labels[kept]], model.classes, None
+    return dataset.labels_among(model.classes)[kept], model.classes, None
 
 
 def _open_split(config: RunConfig, split: str, side: int) -> tuple[Dataset, PhotoCache, Array, str]:
@@ -208,10 +212,8 @@ def _evaluate(
 
     labels: classes, or the numbers of label sets.
     """
-    if sets is None:
-        logits = np.log(stated + 1e-300)
-        found = compute_metrics(logits, labels, model.classes, groups=groups)
-        return found, np.asarray(logits.argmax(axis=1) == labels)
-    thresholds, logits = label_thresholds(model), np.log(stated + 1e-300) - np.log1p(1e-16 - stated)
+    thresholds, logits = label_thresholds(model), np.log(stated + 1e-300)
+    if sets is not None:
+        logits -= np.log1p(1e-16 - stated)
     found = compute_metrics(logits, labels, model.classes, sets, thresholds, groups)
-    return found, ((stated >= thresholds) == sets.members[labels]).all(axis=1)
+    return found, find_correct(logits, labels, sets, thresholds)

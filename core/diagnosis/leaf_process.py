@@ -24,9 +24,6 @@ from core.diagnosis.segmentation import segment_leaf
 from core.errors import LeafClinicError
 from core.ops.contract import Array
 
-NAME: Final = "leaves"
-"""Of this process, where the program is a folder without Python (`app.processes.entry`)."""
-MODULE: Final = "core.diagnosis.leaf_process"
 _SIZE: Final = struct.Struct("<II")
 """Height and width, before the photo's bytes."""
 MOST: Final = 16
@@ -47,7 +44,7 @@ class LeafProcess:
     """One process, for one caller at a time; `close` ends it."""
 
     def __init__(self) -> None:
-        self._process = start_child(NAME, MODULE)
+        self._process = start_child("leaves")
 
     def pack(self, photo: Array) -> Array:
         """`pack_leaf` in the process. Raises LeafClinicError if it has ended."""

@@ -149,6 +149,13 @@ def compute_metrics(
     return figures if groups is None else _with_groups(figures, only[predicted], only[labels], groups)
 
 
+def find_correct(logits: Array, labels: Array, sets: LabelSets | None, thresholds: Array) -> Array:
+    """Which predictions are correct, bool ``(N,)``: the most probable class, or all labels. As in `compute_metrics`."""
+    if sets is None:
+        return np.asarray(logits.argmax(axis=1) == labels)
+    return np.asarray(((sigmoid(logits) >= thresholds) == sets.members[labels]).all(axis=1))
+
+
 def _with_groups(figures: Metrics, found: Array, truth: Array, groups: Array) -> Metrics:
     """The metrics with design effects; found, truth: bool ``(N, classes)``; groups: int ``(N,)``."""
     count = len(np.unique(groups))

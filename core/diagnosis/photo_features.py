@@ -10,7 +10,7 @@ import numpy as np
 
 from core.data.array_file import complete_rows
 from core.data.cache import PhotoCache
-from core.data.dataset import Cancelled, IsCancelled, ReportStage, ignore, never
+from core.data.dataset import ReportStage
 from core.diagnosis.completion import compute_outputs
 from core.diagnosis.features import feature_node
 from core.diagnosis.model_file import read_model
@@ -25,10 +25,9 @@ CHUNK: Final = 64
 
 
 def read_features(
-    model: Path, cache: PhotoCache, rows: Array, device: str = "auto", threads: int = 0,
-    report: ReportStage = ignore, cancelled: IsCancelled = never,
-) -> Array:  # fmt: skip
-    """Features float32 ``(len(rows), F)`` of usable photos; stored ones are reused. Raises Cancelled, InputError."""
+    model: Path, cache: PhotoCache, rows: Array, device: str, threads: int, report: ReportStage
+) -> Array:
+    """Features float32 ``(len(rows), F)`` of usable photos; stored ones are reused. Raises InputError."""
 
     def compute(missing: Array) -> Array:
         found = read_model(model)
@@ -40,8 +39,6 @@ def read_features(
         chosen = choose_device(device)
         with closing(Predictor(found, device=chosen, batch=16, threads=threads, outputs=(node,))) as predictor:
             for first in range(0, len(missing), CHUNK):
-                if cancelled():
-                    raise Cancelled("The review was stopped.")
                 photos = cache.gather(rows[missing[first : first + CHUNK]])
                 parts.append(np.asarray(compute_outputs(predictor, photos).features, np.float32))
                 report("review", min(first + CHUNK, len(missing)), len(missing))

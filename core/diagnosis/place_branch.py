@@ -147,7 +147,7 @@ def train_branch(
     frozen = [name for name in graph.parameters() if name.rpartition(".")[0] not in trainable]
     views = schedule.views or schedule.steps
     order = draw_order(labels, views * size, seed).reshape(views, size)
-    taught: dict[int, Array] = {}
+    targets: dict[int, Array] = {}
     with ExitStack() as opened:
 
         def load(compiled: Graph, values: Mapping[str, Array], **asked: Any) -> Plan:
@@ -163,10 +163,10 @@ def train_branch(
             rows = order[view]
             augmentation = draw_augmentation(schedule.augmentation, seed, view, rows, source, side, np.arange(size))
             batch = PhotoBatch(photos[rows], augmentation, labels[rows].astype(np.int32))
-            if teaching and view not in taught:
+            if teaching and view not in targets:
                 mean = np.mean([teacher.predict(batch)["logits"] for teacher in teaching], axis=0)
-                taught[view] = softmax(mean).astype(np.float32)
-            batch = replace(batch, targets=taught.get(view))
+                targets[view] = softmax(mean).astype(np.float32)
+            batch = replace(batch, targets=targets.get(view))
             plan.train_step(batch, schedule.rate * one_cycle(step, schedule.warm_up, schedule.steps))
             report(step + 1, schedule.steps)
         return plan.weights()

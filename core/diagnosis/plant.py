@@ -52,7 +52,7 @@ class Plant:
     title: str = ""
 
 
-def group_photos(paths: Sequence[str], by: str, times: Sequence[int] = ()) -> list[str]:
+def name_plants(paths: Sequence[str], by: str, times: Sequence[int] = ()) -> list[str]:
     """The name of each photo's plant: its folder, or the first of the photos taken with pauses of a minute at most.
 
     A photo without a time is a plant of its own. times: of the photos, if they were read already.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from core.ops.activation import ACTIVATIONS
-from core.ops.contract import Array, Mode, Result
+from core.ops.contract import Array, Call, Mode, Result
 from core.ops.network import compare
 from core.ops.op_table import LOSSES, OPS
 from core.program import Program, Value
@@ -27,23 +27,23 @@ def verify_program(
     read(value, gradient) returns float32 ``(batch, *shape)`` of the last step; `gradients` are those of the parameters.
     """
     limit = LIMITS[precision]
-    results: dict[str, tuple[list[Array], dict[str, Array], Result]] = {}
+    results: dict[str, tuple[Call, Result]] = {}
     for step in program.steps:
         if step.op in LOSSES or step.output == program.output:
             continue
         inputs = [read(value, False)[:photos].astype(np.float64) for value in step.inputs]
         owned = {p.role: np.asarray(weights[f"{step.node}.{p.role}"], np.float64) for p in step.parameters}
-        result = OPS[step.op].forward(step.attributes, inputs, owned, mode)
-        results[step.node] = (inputs, owned, result)
+        call = Call(step.attributes, inputs, owned, mode)
+        result = OPS[step.op].forward(call)
+        results[step.node] = call, result
         wanted = ACTIVATIONS[step.activation].value(result.output) if step.activation else result.output
         compare(read(step.output, False)[:photos], wanted, f"{step.node} ({step.op}) forward", limit, 1e-6)
     for step in reversed(program.steps):
         trained = {p.role: gradients[f"{step.node}.{p.role}"] for p in step.parameters if p.trained}
         if step.node not in results or not program.training or not trained:
             continue
-        inputs, owned, result = results[step.node]
         dy = read(step.output, True)[:photos].astype(np.float64)
-        exact = OPS[step.op].backward(step.attributes, inputs, owned, result, dy, mode).parameters
+        exact = OPS[step.op].backward(*results[step.node], dy).parameters
         floor = max(1e-6, *(float(np.abs(w).max(initial=0.0)) for w in exact.values()))  # a bias's may be all zero
         for role, got in trained.items():
             compare(got, exact[role], f"the gradient of {step.node}.{role}", limit, floor)

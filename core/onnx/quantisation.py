@@ -14,7 +14,7 @@ from typing import Final, TypeAlias, final
 import numpy as np
 
 from core.graph import PHOTO, Graph, Node
-from core.ops.contract import Array, Arrays, Mode
+from core.ops.contract import Array, Arrays, Call
 from core.ops.op_table import OPS
 from core.program import FUSED_ACTIVATIONS
 
@@ -135,7 +135,7 @@ def simulate(quantised: Quantised, photos: Array) -> Array:
     for node in graph.nodes[1:]:
         owned = {p.role: restored(quantised, f"{node.name}.{p.role}") for p in node.parameters}
         inputs = [values[i] for i in node.inputs]
-        output = OPS[node.op].forward(node.attributes, inputs, owned, Mode()).output
+        output = OPS[node.op].forward(Call(node.attributes, inputs, owned)).output
         values[node.name] = on_grid(output, scales[node.name]) if node.name in scales else output
     return values[graph.output]
 

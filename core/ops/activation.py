@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, final
 
 import numpy as np
 
-from core.graph import Attributes
 from core.ops.attributes import only_input
-from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, volume
+from core.ops.contract import Array, Call, Cost, Gradients, Op, Result, volume
 
 
 @final
@@ -67,16 +66,14 @@ swish, which has two sides there, has that of the outer side."""
 
 def _op(row: Activation) -> Op:
 
-    def backward(
-        attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, dy: Array, mode: Mode
-    ) -> Gradients:
-        seen = inputs[0] if row.needs_input else result.output
+    def backward(call: Call, result: Result, dy: Array) -> Gradients:
+        seen = call.inputs[0] if row.needs_input else result.output
         return Gradients((row.gradient(dy, seen).astype(dy.dtype),))
 
     return Op(
         row.name, {}, shape=lambda attributes, inputs: only_input(inputs), backward=backward,
         cost=lambda attributes, inputs, output: Cost(row.flops * volume(output), 8 * volume(output)),
-        forward=lambda attributes, inputs, parameters, mode: Result(row.value(inputs[0])),
+        forward=lambda call: Result(row.value(call.inputs[0])),
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from core.graph import Attributes, Parameter, Shape
 from core.ops.attributes import only_input, read_bool, read_number
-from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, volume
+from core.ops.contract import Array, Call, Cost, Gradients, Mode, Op, Result, volume
 
 
 def _shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
@@ -34,37 +34,35 @@ def _parameters(attributes: Attributes, inputs: Sequence[Shape]) -> tuple[Parame
     )
 
 
-def _forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
+def _forward(call: Call) -> Result:
     """Saves `mean` and `inverse` (one over the deviation), both ``(C,)``."""
-    x, epsilon = inputs[0], read_number(attributes, "epsilon", 1e-12, 1.0)
+    x, epsilon = call.inputs[0], read_number(call.attributes, "epsilon", 1e-12, 1.0)
     updated: dict[str, Array] = {}
-    if _uses_batch(attributes, mode):
+    if _uses_batch(call.attributes, call.mode):
         axes = tuple(range(x.ndim - 1))
         # Summed in float64: NumPy adds along leading axes one by one, 1e-4 off for a 48x48 batch in float32.
         mean, variance = (f(axes, dtype=np.float64).astype(x.dtype) for f in (x.mean, x.var))
         count = x.size // x.shape[-1]
-        rate = read_number(attributes, "momentum", 0.0, 1.0)
+        rate = read_number(call.attributes, "momentum", 0.0, 1.0)
         for role, new in (("running_mean", mean), ("running_var", variance * (count / max(count - 1, 1)))):
-            updated[role] = (1 - rate) * parameters[role] + rate * new
+            updated[role] = (1 - rate) * call.parameters[role] + rate * new
     else:
-        mean, variance = parameters["running_mean"], parameters["running_var"]
+        mean, variance = call.parameters["running_mean"], call.parameters["running_var"]
     inverse = 1 / np.sqrt(variance + x.dtype.type(epsilon))
-    output = (x - mean) * (inverse * parameters["weight"]) + parameters["bias"]
+    output = (x - mean) * (inverse * call.parameters["weight"]) + call.parameters["bias"]
     return Result(output, {"mean": mean, "inverse": inverse}, updated)
 
 
-def _backward(
-    attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
-) -> Gradients:
+def _backward(call: Call, result: Result, gradient: Array) -> Gradients:
     mean, inverse = result.saved["mean"], result.saved["inverse"]
     axes = tuple(range(gradient.ndim - 1))
-    normal = (inputs[0] - mean) * inverse
+    normal = (call.inputs[0] - mean) * inverse
     dweight, dbias = (gradient * normal).sum(axes), gradient.sum(axes)
-    if _uses_batch(attributes, mode):
+    if _uses_batch(call.attributes, call.mode):
         count = gradient.size // gradient.shape[-1]
         gradient = gradient - dbias / count - normal * (dweight / count)
-    dx = gradient * (parameters["weight"] * inverse)
-    trained = {} if read_bool(attributes, "frozen") else {"weight": dweight, "bias": dbias}
+    dx = gradient * (call.parameters["weight"] * inverse)
+    trained = {} if read_bool(call.attributes, "frozen") else {"weight": dweight, "bias": dbias}
     return Gradients((dx,), trained)
 
 

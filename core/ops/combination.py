@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from core.graph import Attributes, Shape
-from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, volume
+from core.ops.contract import Array, Call, Cost, Gradients, Op, Result, volume
 
 
 def _add_shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
@@ -20,8 +20,8 @@ def _add_shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
 ADD: Final = Op(
     name="add", defaults={}, shape=_add_shape,
     cost=lambda attributes, inputs, output: Cost(volume(output), 12 * volume(output)),
-    forward=lambda attributes, inputs, parameters, mode: Result(inputs[0] + inputs[1]),
-    backward=lambda attributes, inputs, parameters, result, gradient, mode: Gradients((gradient, gradient)),
+    forward=lambda call: Result(call.inputs[0] + call.inputs[1]),
+    backward=lambda call, result, gradient: Gradients((gradient, gradient)),
 )
 """Sum of two inputs of one shape: the skip connection."""
 
@@ -34,10 +34,10 @@ def _multiply_shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
 
 MULTIPLY: Final = Op(
     name="multiply", defaults={}, shape=_multiply_shape,
-    forward=lambda attributes, inputs, parameters, mode: Result(inputs[0] * inputs[1][:, None, None]),
+    forward=lambda call: Result(call.inputs[0] * call.inputs[1][:, None, None]),
     cost=lambda attributes, inputs, output: Cost(volume(output), 8 * volume(output) + 4 * volume(inputs[1])),
-    backward=lambda attributes, inputs, parameters, result, dy, mode: Gradients(
-        (dy * inputs[1][:, None, None], (dy * inputs[0]).sum((1, 2)))),
+    backward=lambda call, result, dy: Gradients(
+        (dy * call.inputs[1][:, None, None], (dy * call.inputs[0]).sum((1, 2)))),
 )
 """Product of an image ``(H, W, C)`` and one factor per channel ``(C,)``: the scale of a squeeze and excitation."""
 
@@ -48,16 +48,14 @@ def _concat_shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
     return (*inputs[0][:-1], sum(s[-1] for s in inputs))
 
 
-def _concat_backward(
-    attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
-) -> Gradients:
-    ends = np.cumsum([x.shape[-1] for x in inputs])[:-1]
+def _concat_backward(call: Call, result: Result, gradient: Array) -> Gradients:
+    ends = np.cumsum([x.shape[-1] for x in call.inputs])[:-1]
     return Gradients(tuple(np.split(gradient, ends, -1)))
 
 
 CONCAT: Final = Op(
     name="concat", defaults={}, shape=_concat_shape, backward=_concat_backward,
-    forward=lambda attributes, inputs, parameters, mode: Result(np.concatenate(inputs, -1)),
+    forward=lambda call: Result(np.concatenate(call.inputs, -1)),
     cost=lambda attributes, inputs, output: Cost(0, 8 * volume(output)),
 )
 """Channels of several inputs side by side. Plans usually let the inputs write into slices of the output instead."""

@@ -45,6 +45,17 @@ class Mode:
 
 @final
 @dataclass(frozen=True, slots=True)
+class Call:
+    """What an op computes from: attributes, inputs, parameters by role, and the mode."""
+
+    attributes: Attributes
+    inputs: Sequence[Array]
+    parameters: Arrays = field(default_factory=dict)
+    mode: Mode = Mode()
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Result:
     """A forward result: the output, what backward needs, and new values of running statistics."""
 
@@ -65,8 +76,8 @@ class Gradients:
 ShapeRule: TypeAlias = Callable[[Attributes, Sequence[Shape]], Shape]
 ParameterRule: TypeAlias = Callable[[Attributes, Sequence[Shape]], tuple[Parameter, ...]]
 CostRule: TypeAlias = Callable[[Attributes, Sequence[Shape], Shape], Cost]
-Forward: TypeAlias = Callable[[Attributes, Sequence[Array], Arrays, Mode], Result]
-Backward: TypeAlias = Callable[[Attributes, Sequence[Array], Arrays, Result, Array, Mode], Gradients]
+Forward: TypeAlias = Callable[[Call], Result]
+Backward: TypeAlias = Callable[[Call, Result, Array], Gradients]
 
 
 @final
@@ -74,8 +85,8 @@ Backward: TypeAlias = Callable[[Attributes, Sequence[Array], Arrays, Result, Arr
 class Op:
     """One operation. `shape` raises ValueError with a sentence where the attributes make no sense.
 
-    `defaults` has every attribute; the builder fills them in and refuses others. `backward` takes the gradient of the
-    output and returns those of the inputs.
+    `defaults` has every attribute; the builder fills them in and refuses others. `backward` takes a call, its
+    result and the gradient of the output.
     """
 
     name: str

@@ -17,7 +17,7 @@ import numpy as np
 
 from core.graph import Attributes, Shape
 from core.ops.attributes import only_input, read_int, read_number
-from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, volume
+from core.ops.contract import Array, Call, Cost, Gradients, Mode, Op, Result, volume
 
 MASK: Final = 0xFFFFFFFF
 GOLDEN: Final = 0x9E3779B9
@@ -72,17 +72,15 @@ def scales(attributes: Attributes, shape: Shape, mode: Mode) -> Array:
     return keep * np.float32(1 / (1 - rate))
 
 
-def _forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
-    x = inputs[0]
-    return Result(x * scales(attributes, x.shape, mode).astype(x.dtype) if mode.training else x)
+def _forward(call: Call) -> Result:
+    x = call.inputs[0]
+    return Result(x * scales(call.attributes, x.shape, call.mode).astype(x.dtype) if call.mode.training else x)
 
 
-def _backward(
-    attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
-) -> Gradients:
-    if not mode.training:
+def _backward(call: Call, result: Result, gradient: Array) -> Gradients:
+    if not call.mode.training:
         return Gradients((gradient,))
-    return Gradients((gradient * scales(attributes, gradient.shape, mode).astype(gradient.dtype),))
+    return Gradients((gradient * scales(call.attributes, gradient.shape, call.mode).astype(gradient.dtype),))
 
 
 DROPOUT: Final = Op(

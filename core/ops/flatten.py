@@ -58,6 +58,6 @@ def channels_last(array: Array, image: Shape) -> Array:
 FLATTEN: Final = Op(
     name="flatten", defaults={}, shape=lambda attributes, inputs: (volume(only_input(inputs)),),
     cost=lambda attributes, inputs, output: Cost(0, 0),
-    forward=lambda attributes, inputs, parameters, mode: Result(inputs[0].reshape(len(inputs[0]), -1)),
-    backward=lambda attributes, inputs, parameters, result, dy, mode: Gradients((dy.reshape(inputs[0].shape),)),
+    forward=lambda call: Result(call.inputs[0].reshape(len(call.inputs[0]), -1)),
+    backward=lambda call, result, dy: Gradients((dy.reshape(call.inputs[0].shape),)),
 )

@@ -22,18 +22,16 @@ import numpy as np
 from core.graph import Attributes, Shape
 from core.ops.activation import sigmoid
 from core.ops.attributes import only_input, read_bool, read_number, read_numbers
-from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, volume
+from core.ops.contract import Array, Call, Cost, Gradients, Op, Result, volume
 
 
-def _softmax_forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
-    x = inputs[0]
+def _softmax_forward(call: Call) -> Result:
+    x = call.inputs[0]
     powers = np.exp(x - x.max(-1, keepdims=True))
     return Result(powers / powers.sum(-1, keepdims=True))
 
 
-def _softmax_backward(
-    attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
-) -> Gradients:
+def _softmax_backward(call: Call, result: Result, gradient: Array) -> Gradients:
     y = result.output
     return Gradients((y * (gradient - (gradient * y).sum(-1, keepdims=True)),))
 
@@ -60,13 +58,13 @@ def _cross_entropy_shape(attributes: Attributes, inputs: Sequence[Shape]) -> Sha
     return (1,)
 
 
-def _cross_entropy_forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
+def _cross_entropy_forward(call: Call) -> Result:
     """Saves `target`, the weighted smoothed target of each photo, and `p`, the probabilities; both ``(N, classes)``."""
-    logits, labels, *taught = inputs
+    logits, labels, *taught = call.inputs
     shifted = logits - logits.max(-1, keepdims=True)
     log_p = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    q = taught[0] if attributes["taught"] else _smoothed(attributes, labels, logits.shape[-1])
-    target = _weighted(attributes, labels, q).astype(logits.dtype)
+    q = taught[0] if call.attributes["taught"] else _smoothed(call.attributes, labels, logits.shape[-1])
+    target = _weighted(call.attributes, labels, q).astype(logits.dtype)
     share = -(target * log_p).sum(-1, keepdims=True)
     return Result(share, {"target": target, "p": np.exp(log_p)})
 
@@ -87,9 +85,7 @@ def _weighted(attributes: Attributes, labels: Array, q: Array) -> Array:
     return np.where(known[:, None], q * weights, 0) / (total if total > 0 else 1.0)
 
 
-def _cross_entropy_backward(
-    attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
-) -> Gradients:
+def _cross_entropy_backward(call: Call, result: Result, gradient: Array) -> Gradients:
     target, p = result.saved["target"], result.saved["p"]
     return Gradients((gradient * (p * target.sum(-1, keepdims=True) - target), None))
 
@@ -108,9 +104,9 @@ def _sigmoid_shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
     return (1,)
 
 
-def _sigmoid_forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
+def _sigmoid_forward(call: Call) -> Result:
     """Saves `gradient`, that of the loss ``(N, classes)``."""
-    z, labels, targets = inputs
+    z, labels, targets = call.inputs
     known = labels >= 0
     share = (known / max(int(known.sum()), 1) / z.shape[-1]).astype(z.dtype)[:, None]
     loss = (share * (np.logaddexp(0, z) - targets * z)).sum(-1, keepdims=True)
@@ -119,6 +115,6 @@ def _sigmoid_forward(attributes: Attributes, inputs: Sequence[Array], parameters
 
 SIGMOID_CROSS_ENTROPY: Final = Op(
     name="sigmoid_cross_entropy", defaults={"taught": True}, shape=_sigmoid_shape, forward=_sigmoid_forward,
-    backward=lambda attributes, inputs, parameters, result, dy, mode: Gradients((dy * result.saved["gradient"], None)),
+    backward=lambda call, result, dy: Gradients((dy * result.saved["gradient"], None)),
     cost=lambda attributes, inputs, output: Cost(8 * inputs[0][0], 8 * inputs[0][0]),
 )

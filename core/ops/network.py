@@ -13,7 +13,7 @@ import numpy as np
 
 from core.errors import LeafClinicError
 from core.graph import LABEL, Graph, Node
-from core.ops.contract import Array, Arrays, Mode, Result
+from core.ops.contract import Array, Arrays, Call, Mode, Result
 from core.ops.op_table import OPS
 from core.ops.registry import KernelCase
 
@@ -81,9 +81,8 @@ def _run_backward(
         if node.name not in of_values:
             continue
         inputs = [results[i].output for i in node.inputs]  # a gradient needs no targets
-        got = OPS[node.op].backward(
-            node.attributes, inputs, _owned(node, weights), results[node.name], of_values[node.name], mode
-        )
+        call = Call(node.attributes, inputs, _owned(node, weights), mode)
+        got = OPS[node.op].backward(call, results[node.name], of_values[node.name])
         gradients |= {f"{node.name}.{role}": array for role, array in got.parameters.items()}
         for name, part in zip(node.inputs, got.inputs, strict=True):
             if part is not None:
@@ -101,7 +100,7 @@ def _run(
         if any(x is None for x in inputs):
             raise ValueError(f"{node.name!r} needs the labels of the photos, and the targets of a teacher.")
         known = [x for x in inputs if x is not None]
-        results[node.name] = OPS[node.op].forward(node.attributes, known, _owned(node, weights), mode)
+        results[node.name] = OPS[node.op].forward(Call(node.attributes, known, _owned(node, weights), mode))
     return results
 
 
@@ -114,15 +113,17 @@ def compute_case(case: KernelCase, arrays: dict[str, Any], mode: Mode, backward:
     rule, names = OPS[case.op], case.names
     inputs = [arrays[name] for name in (*names, "labels", "targets") if name in arrays]
     parameters = {p.role: arrays[p.role] for p in rule.parameters(case.attributes, case.inputs)}
-    result = rule.forward(case.attributes, inputs, parameters, mode)
-    end = OPS[case.activation].forward({}, [result.output], {}, mode) if case.activation else result
+    call = Call(case.attributes, inputs, parameters, mode)
+    result = rule.forward(call)
+    activated = Call({}, [result.output])
+    end = OPS[case.activation].forward(activated) if case.activation else result
     found = {"out": end.output, **result.updated}
     if not backward:
         return found
     dy: Any = arrays["dy"]
     if case.activation:
-        dy = OPS[case.activation].backward({}, [result.output], {}, end, dy, mode).inputs[0]
-    got = rule.backward(case.attributes, inputs, parameters, result, dy, mode)
+        dy = OPS[case.activation].backward(activated, end, dy).inputs[0]
+    got = rule.backward(call, result, dy)
     found |= {f"d{name}": dx for name, dx in zip(names, got.inputs, strict=False) if dx is not None}
     return found | {f"d{role}": gradient for role, gradient in got.parameters.items()}
 

@@ -189,6 +189,6 @@ def _shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
 PHOTO_OP: Final = Op(
     name="photo", defaults={"mean": (0.5, 0.5, 0.5), "std": (0.25, 0.25, 0.25)}, shape=_shape,
     cost=lambda attributes, inputs, output: Cost(60 * volume(output), 7 * volume(output)),
-    forward=lambda attributes, inputs, parameters, mode: Result(inputs[0]),
-    backward=lambda attributes, inputs, parameters, result, gradient, mode: Gradients((gradient,)),
+    forward=lambda call: Result(call.inputs[0]),
+    backward=lambda call, result, gradient: Gradients((gradient,)),
 )

@@ -14,7 +14,7 @@ import numpy as np
 
 from core.graph import Attributes, Shape
 from core.ops.attributes import only_image, read_bool
-from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, volume
+from core.ops.contract import Array, Call, Cost, Gradients, Op, Result, volume
 from core.ops.window import add_windows, read_pool_window, read_window, windows
 
 _WINDOW: Final[dict[str, Any]] = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0, 0, 0), "ceil_mode": False}
@@ -30,21 +30,19 @@ def _cost(attributes: Attributes, inputs: Sequence[Shape], output: Shape) -> Cos
     return Cost(volume(output) * (taps + divisions), 4 * (volume(inputs[0]) + volume(output)))
 
 
-def _max_forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
+def _max_forward(call: Call) -> Result:
     """Saves `winner`: the flat place ``i * kw + j`` in the window, ``(N, rows, columns, C)``."""
-    seen = windows(inputs[0], read_window(attributes), -np.inf)
+    seen = windows(call.inputs[0], read_window(call.attributes), -np.inf)
     flat = seen.reshape(*seen.shape[:4], -1)
     winner = flat.argmax(-1)
     return Result(np.take_along_axis(flat, winner[..., None], -1)[..., 0], {"winner": winner})
 
 
-def _max_backward(
-    attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
-) -> Gradients:
-    window = read_window(attributes)
+def _max_backward(call: Call, result: Result, gradient: Array) -> Gradients:
+    window = read_window(call.attributes)
     parts = np.zeros((*gradient.shape, volume(window.kernel)), gradient.dtype)
     np.put_along_axis(parts, result.saved["winner"][..., None], gradient[..., None], -1)
-    return Gradients((add_windows(parts.reshape(*gradient.shape, *window.kernel), window, *inputs[0].shape[1:3]),))
+    return Gradients((add_windows(parts.reshape(*gradient.shape, *window.kernel), window, *call.inputs[0].shape[1:3]),))
 
 
 MAX_POOL: Final = Op(
@@ -73,16 +71,14 @@ def _divisors_for(x: Array, attributes: Attributes) -> Array:
     return divisors(attributes, *x.shape[1:3]).astype(x.dtype)[..., None]
 
 
-def _avg_forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
-    total = windows(inputs[0], read_window(attributes)).sum((4, 5))
-    return Result(total / _divisors_for(inputs[0], attributes))
+def _avg_forward(call: Call) -> Result:
+    total = windows(call.inputs[0], read_window(call.attributes)).sum((4, 5))
+    return Result(total / _divisors_for(call.inputs[0], call.attributes))
 
 
-def _avg_backward(
-    attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
-) -> Gradients:
-    x, window = inputs[0], read_window(attributes)
-    share = (gradient / _divisors_for(x, attributes))[..., None, None]
+def _avg_backward(call: Call, result: Result, gradient: Array) -> Gradients:
+    x, window = call.inputs[0], read_window(call.attributes)
+    share = (gradient / _divisors_for(x, call.attributes))[..., None, None]
     parts = np.broadcast_to(share, (*gradient.shape, *window.kernel))
     return Gradients((add_windows(parts, window, *x.shape[1:3]),))
 
@@ -93,15 +89,13 @@ AVG_POOL: Final = Op(
 )
 
 
-def _global_backward(
-    attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
-) -> Gradients:
-    shape = inputs[0].shape
+def _global_backward(call: Call, result: Result, gradient: Array) -> Gradients:
+    shape = call.inputs[0].shape
     return Gradients((np.broadcast_to(gradient[:, None, None] / (shape[1] * shape[2]), shape),))
 
 
 GLOBAL_AVG_POOL: Final = Op(
     name="global_avg_pool", defaults={}, shape=lambda attributes, inputs: only_image(inputs)[2:],
     cost=lambda attributes, inputs, output: Cost(volume(inputs[0]), 4 * (volume(inputs[0]) + volume(output))),
-    forward=lambda attributes, inputs, parameters, mode: Result(inputs[0].mean((1, 2))), backward=_global_backward,
+    forward=lambda call: Result(call.inputs[0].mean((1, 2))), backward=_global_backward,
 )

@@ -15,7 +15,7 @@ import numpy as np
 
 from core.graph import Attributes, Parameter, Shape
 from core.ops.attributes import only_image, only_input, read_bool, read_int, read_text
-from core.ops.contract import Array, Arrays, Cost, Gradients, Mode, Op, Result, volume
+from core.ops.contract import Array, Arrays, Call, Cost, Gradients, Op, Result, volume
 from core.ops.window import Window, add_windows, read_window, windows
 
 _WINDOW: Final[dict[str, Any]] = {"kernel": (1, 1), "stride": (1, 1), "padding": (0, 0, 0, 0)}
@@ -55,27 +55,25 @@ def _window_cost(attributes: Attributes, inputs: Sequence[Shape], output: Shape)
     return Cost(2 * volume(output) * taps * depth, 4 * (volume(inputs[0]) + volume(output)))
 
 
-def _conv2d_forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
-    groups, window = read_int(attributes, "groups", low=1), read_window(attributes)
-    pairs = zip(np.split(inputs[0], groups, -1), np.split(parameters["weight"], groups), strict=True)
-    return _add_bias(np.concatenate([_convolve(x, w, window) for x, w in pairs], -1), parameters)
+def _conv2d_forward(call: Call) -> Result:
+    groups, window = read_int(call.attributes, "groups", low=1), read_window(call.attributes)
+    pairs = zip(np.split(call.inputs[0], groups, -1), np.split(call.parameters["weight"], groups), strict=True)
+    return _add_bias(np.concatenate([_convolve(x, w, window) for x, w in pairs], -1), call.parameters)
 
 
 def _convolve(x: Array, weight: Array, window: Window) -> Array:
     return np.tensordot(windows(x, window), weight, axes=([3, 4, 5], [3, 1, 2]))
 
 
-def _conv2d_backward(
-    attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
-) -> Gradients:
-    groups, window = read_int(attributes, "groups", low=1), read_window(attributes)
-    weights, gradients = np.split(parameters["weight"], groups), np.split(gradient, groups, -1)
+def _conv2d_backward(call: Call, result: Result, gradient: Array) -> Gradients:
+    groups, window = read_int(call.attributes, "groups", low=1), read_window(call.attributes)
+    weights, gradients = np.split(call.parameters["weight"], groups), np.split(gradient, groups, -1)
     dx, dweight = [], []
-    for x, w, dy in zip(np.split(inputs[0], groups, -1), weights, gradients, strict=True):
+    for x, w, dy in zip(np.split(call.inputs[0], groups, -1), weights, gradients, strict=True):
         dweight.append(np.tensordot(dy, windows(x, window), axes=([0, 1, 2], [0, 1, 2])).transpose(0, 2, 3, 1))
         spread = np.tensordot(dy, w, axes=(3, 0)).transpose(0, 1, 2, 5, 3, 4)
         dx.append(add_windows(spread, window, *x.shape[1:3]))
-    return _gradients(np.concatenate(dx, -1), np.concatenate(dweight), gradient, parameters)
+    return _gradients(np.concatenate(dx, -1), np.concatenate(dweight), gradient, call.parameters)
 
 
 CONV2D: Final = Op(
@@ -93,18 +91,16 @@ def _depthwise_parameters(attributes: Attributes, inputs: Sequence[Shape]) -> tu
     return _weight_and_bias(attributes, only_image(inputs)[2], *read_window(attributes).kernel, 1)
 
 
-def _depthwise_forward(attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, mode: Mode) -> Result:
-    seen = windows(inputs[0], read_window(attributes))
-    return _add_bias(np.einsum("nyxcij,cij->nyxc", seen, parameters["weight"][..., 0]), parameters)
+def _depthwise_forward(call: Call) -> Result:
+    seen = windows(call.inputs[0], read_window(call.attributes))
+    return _add_bias(np.einsum("nyxcij,cij->nyxc", seen, call.parameters["weight"][..., 0]), call.parameters)
 
 
-def _depthwise_backward(
-    attributes: Attributes, inputs: Sequence[Array], parameters: Arrays, result: Result, gradient: Array, mode: Mode
-) -> Gradients:
-    x, window, weight = inputs[0], read_window(attributes), parameters["weight"][..., 0]
+def _depthwise_backward(call: Call, result: Result, gradient: Array) -> Gradients:
+    x, window, weight = call.inputs[0], read_window(call.attributes), call.parameters["weight"][..., 0]
     dweight = np.einsum("nyxc,nyxcij->cij", gradient, windows(x, window))[..., None]
     dx = add_windows(gradient[..., None, None] * weight, window, *x.shape[1:3])
-    return _gradients(dx, dweight, gradient, parameters)
+    return _gradients(dx, dweight, gradient, call.parameters)
 
 
 DEPTHWISE_CONV2D: Final = Op(
@@ -127,7 +123,7 @@ def _dense_parameters(attributes: Attributes, inputs: Sequence[Shape]) -> tuple[
 DENSE: Final = Op(
     name="dense", defaults={"units": 0, **_WEIGHTS}, shape=_dense_shape, parameters=_dense_parameters,
     cost=lambda attributes, inputs, output: Cost(2 * inputs[0][0] * output[0], 4 * (inputs[0][0] + output[0])),
-    forward=lambda attributes, inputs, parameters, mode: _add_bias(inputs[0] @ parameters["weight"].T, parameters),
-    backward=lambda attributes, inputs, parameters, result, dy, mode: _gradients(
-        dy @ parameters["weight"], dy.T @ inputs[0], dy, parameters),
+    forward=lambda call: _add_bias(call.inputs[0] @ call.parameters["weight"].T, call.parameters),
+    backward=lambda call, result, dy: _gradients(
+        dy @ call.parameters["weight"], dy.T @ call.inputs[0], dy, call.parameters),
 )

@@ -9,14 +9,15 @@ from concurrent import futures
 from concurrent.futures import Future
 from typing import Final, Generic, TypeAlias, TypeVar, final
 
-from core.data.dataset import Cancelled, IsCancelled, ReportStage
+from core.data.dataset import Cancelled, ReportStage
 from core.training.events import Progress
 
 T = TypeVar("T")
-Job: TypeAlias = Callable[[ReportStage, IsCancelled], T]
+Job: TypeAlias = Callable[[ReportStage], T]
 
 POLL_SECONDS: Final = 0.05
 """Interval between checks for a command."""
+STOPPED: Final = "Stopped before the training began. Nothing was lost."
 
 
 @final
@@ -62,26 +63,32 @@ class ThreadedJob(Generic[T]):
 
     def wait(self) -> Generator[Progress, None, T]:
         """Yield the newest progress of each stage until the job ends. Raises Cancelled when the run is stopped."""
+        shown: dict[str, Progress] = {}
         while True:
             ended = futures.wait([self._result], POLL_SECONDS).done
             newest: dict[str, Progress] = {}
             while not self._progress.empty():
                 progress = self._progress.get()
                 newest[progress.stage] = progress
-            yield from newest.values()
+            yield from (progress for stage, progress in newest.items() if progress != shown.get(stage))
+            shown |= newest
             if ended:
                 return self._result.result()
             if self._commands.stopped():
-                raise Cancelled("Stopped before the training began. Nothing was lost.")
+                raise Cancelled(STOPPED)
 
-    def cancel(self) -> None:
+    def close(self) -> None:
         """Cancel the job and wait for its thread, which must not outlive the interpreter."""
         self._unwanted.set()
         futures.wait([self._result])
 
+    def _report(self, stage: str, done: int, total: int) -> None:
+        if self._unwanted.is_set() or self._commands.stopped():
+            raise Cancelled(STOPPED)
+        self._progress.put(Progress(stage, done, total))
+
     def _work(self, job: Job[T]) -> None:
         try:
-            self._result.set_result(job(lambda *now: self._progress.put(Progress(*now)),
-                                        lambda: self._unwanted.is_set() or self._commands.stopped()))  # fmt: skip
+            self._result.set_result(job(self._report))
         except BaseException as error:  # noqa: BLE001 - raised again where the result is waited for
             self._result.set_exception(error)

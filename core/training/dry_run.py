@@ -14,7 +14,7 @@ from core.data.dataset import TEST, TRAIN, VALIDATION
 from core.data.field_photos import check_field
 from core.data.label_sets import read_label_sets
 from core.data.loader import AHEAD
-from core.data.preparation import cache_side
+from core.data.preparation import cache_side, name_outputs
 from core.data.source import open_dataset
 from core.device import STREAM_BUFFERS, Memory, Plan
 from core.diagnosis import context_features
@@ -29,7 +29,7 @@ from core.training.finish import LEAST_PHOTOS, MOST_BYTES
 from core.training.presets import fit_recipe
 from core.training.setup import VALIDATION_BATCH, check_request, graph_in_use
 from core.training.teacher import Teachers, read_teachers
-from core.training.training_plan import compile_fitting
+from core.training.training_plan import add_loss, compile_fitting
 from core.training.transfer import first_network, read_start
 from core.training.validation import compile_inference
 
@@ -47,7 +47,7 @@ def describe_run(config: RunConfig) -> str:
     check_home(dataset, config.cache)
     scanned = check_request(config, device)
     sets = read_label_sets(dataset.classes, config.labels)
-    classes = dataset.classes if sets is None else sets.labels
+    classes = name_outputs(dataset, sets)
     added = class_without_leaf(config, classes, sets is not None)
     counts = [*dataset.counts().values(), *(count_pictures(config, len(dataset)) for _ in added)]
     config = config if sets is None else replace(config, labels="multi")
@@ -105,7 +105,7 @@ def forecast_memory(
     splits[TRAIN] = photos - sum(splits.values())
     config, _ = fit_recipe(config, splits[TRAIN])
     weights = () if config.class_weights == "none" else (1.0,) * len(classes)
-    training, batch = compile_fitting(config, graph, device, weights, splits[TRAIN])
+    training, batch = compile_fitting(config, add_loss(config, graph, weights), device, splits[TRAIN])
     read, used = read_teachers(config), graph_in_use(config, graph)
     teachers = Teachers(read, config, classes, device, training.batch).plans if read else ()
     validation = compile_inference(used, device, VALIDATION_BATCH[device], config.threads)

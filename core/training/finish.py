@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from core.data.dataset import TEST, TRAIN, VALIDATION, IsCancelled, ReportStage
+from core.data.dataset import TEST, TRAIN, VALIDATION, ReportStage, ignore
 from core.data.preparation import PhotoSet
 from core.diagnosis.background_dependence import Baseline, measure_baseline
 from core.diagnosis.completion import PER_CLASS, LabelledPhotos, complete_model, sample_per_class
@@ -111,7 +111,7 @@ def complete_trained_model(
     seed, threads, device = setup.config.seed, setup.config.threads, setup.device
     train, validation = _take_some(setup.photos, seed), _take_validation(setup.photos)
 
-    def work(report: ReportStage, cancelled: IsCancelled) -> ModelFile:
+    def work(report: ReportStage) -> ModelFile:
         return complete_model(
             model, train, validation, device=device, threads=threads, seed=seed, report=report, baseline=baseline,
             leaf_tests=setup.config.leaf_tests, communicator=setup.communicator,
@@ -119,7 +119,7 @@ def complete_trained_model(
 
     if device == "cuda":  # a CUDA context belongs to the thread that made it
         yield Progress("calibration", 0, 0)
-        return work(lambda stage, done, total: None, lambda: False)
+        return work(ignore)
     return (yield from ThreadedJob(work, Commands()).wait())
 
 

@@ -11,7 +11,7 @@ from core.data.loader import Loader
 from core.data.manifest import list_settings
 from core.diagnosis import background_dependence, model_file
 from core.diagnosis.background_dependence import BackgroundDependence, Baseline, describe_border
-from core.diagnosis.calibration import calibrate_logits, describe_error, label_thresholds, predict_labels
+from core.diagnosis.calibration import calibrate_logits, describe_error, label_thresholds
 from core.diagnosis.metrics import (
     Metrics,
     Subset,
@@ -20,6 +20,7 @@ from core.diagnosis.metrics import (
     describe_accuracy,
     describe_groups,
     describe_subsets,
+    find_correct,
     subsets_by_setting,
 )
 from core.diagnosis.model_file import CALIBRATION, ModelFile
@@ -142,8 +143,7 @@ def evaluate_run(setup: Setup, model: ModelFile, baseline: Baseline | None) -> G
         sets, groups = setup.field_photos.sets, setup.field_photos.groups
         field = compute_metrics(field_logits, setup.field.labels, setup.classes, sets, thresholds, groups)
     calibration, sets, groups = model.sections.get(CALIBRATION), setup.photos.sets, setup.photos.groups[rows]
-    stated = replace(model, temperature=1.0, class_temperatures=())  # the logits are calibrated
-    right = predict_labels(stated, logits, sets) == (loader.labels if sets is None else sets.merge_equal(loader.labels))
+    right = find_correct(logits, loader.labels, sets, thresholds)
     unseen = setup.learned.unseen(setup.photos.cache.content, setup.photos.groups, rows)
     return RunEvaluation(
         split=split,

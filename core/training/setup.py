@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, final
@@ -13,12 +14,12 @@ from typing import Any, Final, final
 from core.communicator import Communicator
 from core.config import RunConfig
 from core.data.cache import PhotoCache
-from core.data.dataset import TEST, TRAIN, VALIDATION, Cancelled, Dataset, IsCancelled, ReportStage
+from core.data.dataset import TEST, TRAIN, VALIDATION, Dataset, ReportStage, ignore
 from core.data.field_photos import FieldPhotos, check_field, count_common, open_field, scan_field
 from core.data.label_sets import target_table
 from core.data.loader import Loader
 from core.data.mixing import BackgroundReplacement, Mixing
-from core.data.preparation import PhotoSet, prepare_photos
+from core.data.preparation import CheckClasses, PhotoSet, prepare_photos
 from core.data.split import open_split
 from core.device import FLOAT32_ONLY, Plan
 from core.diagnosis.backgrounds import prepare_replacement
@@ -145,23 +146,19 @@ def set_up(
 
 
 def _prepare(
-    config: RunConfig, device: str, commands: Commands, check: Callable[[Sequence[str], bool], None]
+    config: RunConfig, device: str, commands: Commands, check: CheckClasses
 ) -> Generator[Progress, None, PhotoSet]:
     """Prepare the photos, and the device in the meantime."""
-    looking = ThreadedJob(
-        lambda report, cancelled: add_pictures(config, prepare_photos(config, report, cancelled, check)), commands
-    )
-    kernels = ThreadedJob(compile_cpu_kernels, commands) if device == "cpu" else None
-    try:
+
+    def prepare(report: ReportStage) -> PhotoSet:
+        return add_pictures(config, prepare_photos(config, report, check))
+
+    kernels = compile_cpu_kernels if device == "cpu" else ignore
+    with closing(ThreadedJob(prepare, commands)) as preparing, closing(ThreadedJob(kernels, commands)) as compiling:
         if device == "cuda":
             open_gpu()
-        photos = yield from looking.wait()
-        if kernels is not None:
-            yield from kernels.wait()
-    finally:
-        looking.cancel()
-        if kernels is not None:
-            kernels.cancel()
+        photos = yield from preparing.wait()
+        yield from compiling.wait()
     return photos
 
 
@@ -182,7 +179,7 @@ def check_request(config: RunConfig, device: str) -> Dataset | None:
         raise DeviceError(FLOAT32_ONLY.format(config.precision))
     if config.split:
         open_split(Path(config.split))
-    return scan_field(config.field, config.label, config.cache) if config.field else None
+    return scan_field(config)
 
 
 def _open_field(
@@ -190,13 +187,8 @@ def _open_field(
 ) -> Generator[Progress, None, FieldPhotos]:
     """Open the user's field photos, with a warning about those that are also in the dataset."""
 
-    def work(report: ReportStage, cancelled: IsCancelled) -> FieldPhotos:
-        return open_field(
-            scanned, photos.classes, photos.cache.side, multi=photos.sets is not None, folder=config.cache,
-            threads=config.threads, progress=lambda done, total: report("cache", done, total), cancelled=cancelled,
-        )
-
-    field = yield from ThreadedJob(work, commands).wait()
+    given = scanned, photos.classes, photos.cache.side, config, photos.sets is not None
+    field = yield from ThreadedJob(lambda report: open_field(*given, report), commands).wait()
     if common := count_common(photos.cache, field.cache):
         leak = f"Data leakage: {common} of the field photos are also in the dataset. The accuracy on them is too high."
         field = replace(field, warnings=(*field.warnings, leak))
@@ -210,7 +202,7 @@ def _prepare_replacement(
     share = config.augment_background
     if not share:
         return None
-    job = ThreadedJob(lambda report, cancelled: prepare_replacement(photos, share, report, cancelled), commands)
+    job = ThreadedJob(lambda report: prepare_replacement(photos, share, report), commands)
     replacement = yield from job.wait()
     plan.keep_backgrounds(replacement.backgrounds)
     return replacement
@@ -221,16 +213,11 @@ def graph_in_use(config: RunConfig, graph: Graph) -> Graph:
     return with_photo_side(graph, config.use_size) if config.use_size else graph
 
 
-def compile_cpu_kernels(report: ReportStage, cancelled: IsCancelled) -> None:
+def compile_cpu_kernels(report: ReportStage) -> None:
     """Compile all CPU kernels, or load them from the cache, while photos are prepared."""
     from core.cpu.precompilation import all_kernels, compile_kernels  # importing Numba takes a second
 
-    def count(done: int, total: int) -> None:
-        if cancelled():
-            raise Cancelled("Compiling the kernels was stopped.")
-        report("compile", done, total)
-
-    compile_kernels(all_kernels(), count)
+    compile_kernels(all_kernels(), partial(report, "compile"))
 
 
 def gpu_note(wanted: str, device: str) -> tuple[str, ...]:
@@ -296,7 +283,7 @@ def _loaders_of_evaluation(
     return {**found, "field": None if field is None else load(field.cache, field.slots, field.labels)}
 
 
-def classes_check(scanned: Dataset | None, teachers: Sequence[Teacher]) -> Callable[[Sequence[str], bool], None]:
+def classes_check(scanned: Dataset | None, teachers: Sequence[Teacher]) -> CheckClasses:
     """A check that field photos and teachers have the classes; run before photos are decoded, which may take long."""
 
     def check(classes: Sequence[str], multi: bool) -> None:

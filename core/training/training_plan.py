@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from core.communicator import Communicator, SingleProcess
+from core.communicator import SINGLE, Communicator
 from core.config import RunConfig
 from core.data.dataset import TRAIN
 from core.data.preparation import PhotoSet
@@ -21,7 +21,6 @@ from core.plan import compile_plan, tune_training, untuned_note
 from core.training.events import Progress
 from core.training.transfer import frozen_parameters
 
-SINGLE: Final = SingleProcess()
 AUTO_BATCH: Final = {"cpu": 32, "cuda": 256}
 """Largest automatic batch (`batch_size` 0). On the CPU larger batches gain nothing: photos are computed one by one."""
 
@@ -37,34 +36,32 @@ def compile_for_training(
     communicator: Communicator,
 ) -> Generator[Progress, None, tuple[Plan, int, tuple[str, ...]]]:  # fmt: skip
     """Return (training plan, batch, note if no kernel was measured); with `config.tune`, tune the kernels first."""
-    of_classes = class_weights(config, photos)
+    graph = add_loss(config, graph, class_weights(config, photos))
     if device == "cuda":
         yield Progress("compile", 0, 0)
-    plan, batch = compile_fitting(config, graph, device, of_classes, len(photos.rows(TRAIN)), communicator)
+    plan, batch = compile_fitting(config, graph, device, len(photos.rows(TRAIN)), communicator)
     if device != "cuda" or not config.tune or communicator.size > 1:
         notes = (untuned_note(), TUNED_ALONE if config.tune else None) if device == "cuda" else ()
         return plan, batch, tuple(note for note in notes if note)
     images = plan.batch
     plan.close()
-    whole = _with_loss(config, graph, of_classes)
-    for done, total in tune_training(whole, weights, images, config.precision):
+    for done, total in tune_training(graph, weights, images, config.precision):
         yield Progress("tune", done, total)
-    return compile_training(config, graph, device, batch, of_classes, communicator), batch, ()
+    return compile_training(config, graph, device, batch, communicator), batch, ()
 
 
 def compile_fitting(
-    config: RunConfig, graph: Graph, device: str, weights_of_classes: tuple[float, ...], photos: int,
-    communicator: Communicator = SINGLE,
-) -> tuple[Plan, int]:  # fmt: skip
-    """The training plan and its batch: as configured, or with 0 the largest that fits the device of every rank."""
+    config: RunConfig, graph: Graph, device: str, photos: int, communicator: Communicator = SINGLE
+) -> tuple[Plan, int]:
+    """The training plan of a graph with its loss, and its batch: as configured, or with 0 the largest that fits the
+    device of every rank."""
     if config.batch_size:
-        given = config.batch_size
-        return compile_training(config, graph, device, given, weights_of_classes, communicator), given
+        return compile_training(config, graph, device, config.batch_size, communicator), config.batch_size
     batch = auto_batch(device, photos, communicator.size)
     while True:
         plan: Plan | None = None
         try:
-            plan = compile_training(config, graph, device, batch, weights_of_classes, communicator)
+            plan = compile_training(config, graph, device, batch, communicator)
         except OutOfMemory:
             if batch == 1:
                 raise
@@ -84,22 +81,19 @@ def auto_batch(device: str, photos: int, ranks: int = 1) -> int:
     return batch
 
 
-def compile_training(
-    config: RunConfig, graph: Graph, device: str, batch: int, weights_of_classes: tuple[float, ...],
-    communicator: Communicator = SINGLE,
-) -> Plan:  # fmt: skip
+def compile_training(config: RunConfig, graph: Graph, device: str, batch: int, communicator: Communicator) -> Plan:
     """The training plan of a run, for one of the `accumulate` micro-batches of a rank's share of a step."""
     return compile_plan(
-        _with_loss(config, graph, weights_of_classes), device=device, batch=part_size(config, batch, communicator.size),
-        training=True, precision=config.precision, algorithm=config.algorithm, optimizer=optimizer_of(config),
+        graph, device=device, batch=part_size(config, batch, communicator.size), training=True,
+        precision=config.precision, algorithm=config.algorithm, optimizer=optimizer_of(config),
         frozen=frozen_parameters(config, graph), seed=config.seed, threads=config.threads, verify=config.verify,
         communicator=communicator, sync_batch_norm=config.sync_batch_norm and communicator.size > 1,
     )  # fmt: skip
 
 
-def _with_loss(config: RunConfig, graph: Graph, weights_of_classes: tuple[float, ...]) -> Graph:
-    taught = bool(config.teacher) or config.mix > 0  # targets are probabilities instead of labels
-    return with_loss(graph, config.label_smoothing, weights_of_classes, taught, config.labels == "multi")
+def add_loss(config: RunConfig, graph: Graph, weights_of_classes: tuple[float, ...]) -> Graph:
+    soft_targets = bool(config.teacher) or config.mix > 0
+    return with_loss(graph, config.label_smoothing, weights_of_classes, soft_targets, config.labels == "multi")
 
 
 def part_size(config: RunConfig, batch: int, ranks: int) -> int:

@@ -65,7 +65,7 @@ def serve(lines: TextIO, send: Callable[[Event], None], environment: RankEnviron
     config = from_dict(asked["config"])
     if config.gpus > 1 and environment.size == 1:
         check_gpus(config)
-        return run_ranks(command("training", "core.training.worker"), config.gpus, first, events)
+        return run_ranks(command("training"), config.gpus, first, events)
     choose_gpu(environment)
     commands = Commands()
     if environment.rank == 0:

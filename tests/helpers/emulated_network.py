@@ -11,7 +11,7 @@ from core.gpu.lowering import write_launches
 from core.gpu.sizes import block_sizes
 from core.graph import PHOTO
 from core.ops.activation import ACTIVATIONS
-from core.ops.contract import Mode
+from core.ops.contract import Call, Mode
 from core.ops.op_table import OPS
 from core.program import Value, flatten_parameters, lay_out_parameters, lower, name_parameters
 from tests.helpers.emulated_gpu import Machine, Memory
@@ -117,14 +117,15 @@ def references(lowered, weights, names, values, gradients):
         step = lowered.steps[name]
         inputs = [values[value.buffer] for value in step.inputs]
         owned = {p.role: weights[f"{name}.{p.role}"].astype(np.float64) for p in step.parameters}
-        done[name] = step, inputs, owned, OPS[step.op].forward(step.attributes, inputs, owned, mode)
-        out = done[name][3].output
+        call = Call(step.attributes, inputs, owned, mode)
+        done[name] = step, call, OPS[step.op].forward(call)
+        out = done[name][-1].output
         values[step.output.buffer] = ACTIVATIONS[step.activation].value(out) if step.activation else out
     for name in reversed(names):
-        step, inputs, owned, result = done[name]
+        step, call, result = done[name]
         dy, out = gradients[step.output.buffer], values[step.output.buffer]
         dy = ACTIVATIONS[step.activation].gradient(dy, out) if step.activation and name != names[-1] else dy
-        back = OPS[step.op].backward(step.attributes, inputs, owned, result, dy, mode)
+        back = OPS[step.op].backward(call, result, dy)
         found |= {f"{name}.{role}": gradient for role, gradient in back.parameters.items()}
         for value, gradient in zip(step.inputs, back.inputs, strict=True):
             gradients[value.buffer] = gradients.get(value.buffer, 0) + gradient

@@ -55,7 +55,7 @@ def test_two_processes_leave_every_kernel_in_the_cache(tmp_path):
 
 
 def test_a_second_process_that_ends_at_once_costs_nothing_but_time(monkeypatch):
-    monkeypatch.setattr(precompilation, "command", lambda name, module: [sys.executable, "-c", ""])
+    monkeypatch.setattr(precompilation, "command", lambda name: [sys.executable, "-c", ""])
     monkeypatch.setattr(precompilation, "are_compiled", lambda names: False)
     monkeypatch.setattr(precompilation, "usable_cores", lambda: 2)
     done = []

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -170,13 +171,13 @@ def test_the_cache_lies_where_the_user_or_the_system_says(photos, tmp_path, monk
 
 def test_progress_ends_at_the_total_and_stopping_keeps_what_is_done(photos, tmp_path, monkeypatch):
     monkeypatch.setattr(cache_store, "CHUNK", 1)
-    told = []
+    stop = Mock(side_effect=[None] * 5 + [Cancelled])
     with pytest.raises(Cancelled):
-        fill(photos, tmp_path / "store", threads=1, progress=lambda *a: told.append(a), cancelled=lambda: len(told) > 4)
-    assert 3 <= told[-1][0] < 12
-    told.clear()
+        fill(photos, tmp_path / "store", threads=1, progress=stop)
+    assert 3 <= stop.call_args.args[0] < 12
+    told = []
     dataset, cache = fill(photos, tmp_path / "store", progress=lambda *a: told.append(a))
-    assert told[0][0] >= 3
+    assert told[1][0] >= 3
     assert told[-1] == (12, 12)
     assert_sound(dataset, cache)
 
@@ -288,7 +289,7 @@ def test_waiting_for_another_process_can_be_stopped(photos, tmp_path):
     dataset, _ = fill(photos, store)
     (lock,) = store.rglob("*.lock")
     with cache_module.locked(lock, lambda: None), pytest.raises(Cancelled):
-        open_cache(dataset, SIDE, folder=str(store), cancelled=lambda: True)
+        open_cache(dataset, SIDE, folder=str(store), progress=Mock(side_effect=Cancelled))
 
 
 def test_the_photos_of_a_manifest_in_a_folder_above_the_cache_are_found(photos, tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from core.command_line import read_toml
+from core.config import RunConfig
 from core.data.cache import open_cache
 from core.data.field_photos import count_common, open_field, scan_field
 from core.data.source import find_photos, open_photos
@@ -19,12 +20,17 @@ def photos(tmp_path):
     return write_photos(tmp_path / "photos")
 
 
+def opened(tmp_path, field, classes):
+    config = RunConfig(field=str(field), cache=str(tmp_path / "cache"))
+    return open_field(scan_field(config), classes, 16, config, False)
+
+
 def test_classes_are_matched_by_name_and_broken_files_are_told(tmp_path, photos):
     known = open_photos(str(photos)).classes
     field = tmp_path / "field"
     shutil.copytree(photos / known[-1], field / known[-1])
     (field / known[-1] / "broken.jpg").write_bytes(b"no photo")
-    found = open_field(scan_field(str(field)), known, 16, folder=str(tmp_path / "cache"))
+    found = opened(tmp_path, field, known)
     assert set(found.labels.tolist()) == {len(known) - 1}
     assert len(found.labels) == len(found.slots) == len(list((photos / known[-1]).iterdir()))
     assert "1 field photo is excluded" in found.warnings[0]
@@ -35,21 +41,21 @@ def test_photos_that_are_also_learned_from_are_counted(tmp_path, photos):
     cache = open_cache(dataset, 16, folder=str(tmp_path / "cache"))
     (field := tmp_path / "field" / dataset.classes[0]).mkdir(parents=True)
     shutil.copy(dataset.path(0), field / "same.png")
-    found = open_field(scan_field(str(field.parent)), dataset.classes, 16, folder=str(tmp_path / "cache"))
+    found = opened(tmp_path, field.parent, dataset.classes)
     assert count_common(cache, found.cache) == 1
 
 
 def test_an_unknown_class_unreadable_photos_no_photos_and_those_around_the_cache_are_refused(tmp_path, photos):
     with pytest.raises(DataError, match="not a known class.*class names: a, b"):
-        open_field(scan_field(str(photos)), ("a", "b"), 16, folder=str(tmp_path / "cache"))
+        opened(tmp_path, photos, ("a", "b"))
     empty = tmp_path / "field" / "a"
     empty.mkdir(parents=True)
     (empty / "x.jpg").write_bytes(b"no photo")
     with pytest.raises(DataError, match="None of the 1 field photos"):
-        open_field(scan_field(str(empty.parent)), ("a", "b"), 16, folder=str(tmp_path / "cache"))
+        opened(tmp_path, empty.parent, ("a", "b"))
     for field, reason in ((tmp_path / "nothing", "does not exist"), (photos, "is inside the photo folder")):
         with pytest.raises(DataError, match=f"--field.*{reason}"):
-            scan_field(str(field), cache=str(photos / "cache"))
+            scan_field(RunConfig(field=str(field), cache=str(photos / "cache")))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes there")

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from core.config import RunConfig
-from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Cancelled
+from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION
 from core.data.folder import open_folder
 from core.data.source import find_photos, open_dataset
 from core.errors import EXIT_WRONG_INPUT, DataError
@@ -172,7 +172,7 @@ def test_a_place_that_is_none_is_refused(data):
         open_dataset(RunConfig(data=data))
 
 
-def test_listing_passes_over_leftovers_reports_can_be_stopped_and_takes_no_label_column(tmp_path):
+def test_listing_passes_over_leftovers_reports_and_takes_no_label_column(tmp_path):
     plant(tmp_path, "a/1.jpg", "b/2.jpg", "a/.3.jpg", ".cache/c/4.jpg", "__MACOSX/a/5.jpg", "a/._1.jpg", "b/Thumbs.db")
     assert list(open_folder(tmp_path).paths) == ["a/1.jpg", "b/2.jpg"]
     with pytest.raises(DataError, match="--label is the column"):
@@ -180,8 +180,6 @@ def test_listing_passes_over_leftovers_reports_can_be_stopped_and_takes_no_label
     told = []
     open_folder(tmp_path, progress=lambda done, total: told.append((done, total)))
     assert told[-1] == (2, 2)
-    with pytest.raises(Cancelled):
-        open_folder(tmp_path, cancelled=lambda: True)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has file names that are no text")

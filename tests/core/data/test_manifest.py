@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Cancelled, Skipped, reasons
+from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Skipped, reasons
 from core.data.manifest import open_manifest, read_paths, write_manifest
 from core.errors import EXIT_WRONG_INPUT, DataError
 
@@ -146,15 +146,13 @@ def test_a_column_of_all_different_values_is_no_class(tmp_path, monkeypatch):
         open_manifest(write(tmp_path, text))
 
 
-def test_reading_can_be_stopped_and_reports_progress(tmp_path, monkeypatch):
+def test_reading_reports_progress(tmp_path, monkeypatch):
     monkeypatch.setattr("core.data.manifest.REPORT_EVERY", 2)
     file = write(tmp_path, "path,label\n" + "".join(f"p{i},x\n" for i in range(9)))
     told = []
     open_manifest(file, progress=lambda done, total: told.append((done, total)))
     assert told[-1] == (9, 9)
     assert len(told) > 2
-    with pytest.raises(Cancelled):
-        open_manifest(file, cancelled=lambda: True)
 
 
 MEASURE = """

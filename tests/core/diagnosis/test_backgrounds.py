@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from core.config import RunConfig
-from core.data.dataset import TRAIN, Cancelled
+from core.data.dataset import TRAIN, ignore
 from core.data.preparation import prepare_photos
 from core.diagnosis import backgrounds, leaf_process
 from core.errors import DataError
@@ -22,8 +22,8 @@ def leaves(tmp_path):
     return prepare_photos(RunConfig(data=str(photos), cache=str(tmp_path / "cache"), image_size=SIDE, test=0.0))
 
 
-def make(photos, report=lambda *said: None, cancelled=lambda: False):
-    return backgrounds.prepare_replacement(photos, 0.5, report, cancelled)
+def make(photos, report=ignore):
+    return backgrounds.prepare_replacement(photos, 0.5, report)
 
 
 def test_leaves_are_cut_out_of_training_photos_and_painted_over_in_backgrounds(leaves):
@@ -74,9 +74,7 @@ def test_masks_are_found_once_and_a_broken_file_is_replaced(leaves, monkeypatch,
     assert np.array_equal(first.backgrounds.images, third.backgrounds.images)
 
 
-def test_it_stops_when_told_and_photos_without_leaves_cannot_be_swapped(leaves, monkeypatch):
-    with pytest.raises(Cancelled):
-        make(leaves, cancelled=lambda: True)
+def test_photos_without_leaves_cannot_be_swapped(leaves, monkeypatch):
     monkeypatch.setattr(leaf_process, "segment_leaf", lambda photo: np.zeros(photo.shape[:2], bool))
     with pytest.raises(DataError, match="No leaf was found"):
         make(leaves)

@@ -3,14 +3,14 @@
 import os
 import subprocess
 import sys
-import threading
+from importlib import import_module
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from core import child_process
 from core.config import RunConfig
-from core.data import photo_process
 from core.data.dataset import TRAIN, Cancelled
 from core.data.preparation import prepare_photos
 from core.data.synthetic import write_demo
@@ -75,19 +75,17 @@ def test_a_process_that_dies_ends_in_a_sentence(leaves, monkeypatch):
 @pytest.mark.thorough
 @pytest.mark.timeout(60)
 def test_it_stops_within_a_second_and_leaves_no_process(leaves, monkeypatch):
-    asked, stop = [], threading.Event()
+    asked = []
     answer = leaf_process.LeafProcess.pack
 
     def pack(self, photo):
-        found = answer(self, photo)
         asked.append(self._process)
-        stop.set()
-        return found
+        return answer(self, photo)
 
     monkeypatch.setattr(leaf_process.LeafProcess, "pack", pack)
     monkeypatch.setattr(backgrounds, "choose_processes", lambda photos, cores: 2)
     with pytest.raises(Cancelled):
-        swap(leaves, cancelled=stop.is_set)
+        swap(leaves, Mock(side_effect=Cancelled))
     assert len(asked) <= 4, "photos were looked at after the stop"
     assert all(process.poll() is not None for process in asked)
 
@@ -117,9 +115,7 @@ def test_few_photos_and_few_cores_stay_here():
 
 
 def test_a_bundled_program_starts_itself(monkeypatch):
-    from app.processes.entry import ENTRIES
-
     monkeypatch.setattr(sys, "frozen", True, raising=False)
-    for module in (leaf_process, photo_process):
-        assert child_process.command(module.NAME, module.MODULE) == [sys.executable, "--process", module.NAME]
-        assert ENTRIES[module.NAME] == module.MODULE
+    for name, module in child_process.MODULES.items():
+        assert child_process.command(name) == [sys.executable, "--process", name]
+        assert callable(import_module(module).main)

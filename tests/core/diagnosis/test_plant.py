@@ -9,7 +9,7 @@ import pytest
 from core.diagnose import main
 from core.diagnosis.diagnosis_output import show_plants
 from core.diagnosis.model_identity import ModelIdentity
-from core.diagnosis.plant import diagnose_plant, diagnose_plants, group_photos, pool_probabilities
+from core.diagnosis.plant import diagnose_plant, diagnose_plants, name_plants, pool_probabilities
 from core.diagnosis.prediction import Diagnosis, Prediction
 from core.diagnosis.thresholds import CoveragePoint, Thresholds
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE
@@ -60,19 +60,19 @@ def test_a_photo_counts_once_unreadable_ones_never_and_folders_of_one_name_are_t
 
 
 def test_the_folder_is_the_plant_or_photos_within_a_minute_of_the_one_before(tmp_path):
-    assert group_photos(["x/a/1.jpg", "x/a/2.jpg", "x/b/1.jpg", "1.jpg"], "folder") == ["x/a", "x/a", "x/b", "."]
+    assert name_plants(["x/a/1.jpg", "x/a/2.jpg", "x/b/1.jpg", "1.jpg"], "folder") == ["x/a", "x/a", "x/b", "."]
     paths = []
     for name, time in (("c", "10:02:30"), ("a", "10:00:00"), ("b", "10:00:59"), ("d", "10:01:50"), ("none", "")):
         path = tmp_path / f"{name}.jpg"
         path.write_bytes(jpeg_taken(corners(), f"2026:06:01 {time}") if time else jpeg(corners()))
         paths.append(str(path))
-    names = group_photos(paths, "time")
+    names = name_plants(paths, "time")
     assert names == [paths[1], paths[1], paths[1], paths[1], paths[4]]
-    assert group_photos([paths[0], paths[1], paths[2]], "time") == [paths[0], paths[1], paths[1]]
+    assert name_plants([paths[0], paths[1], paths[2]], "time") == [paths[0], paths[1], paths[1]]
     none = [str(tmp_path / name) for name in ("missing.jpg", "no\0name.jpg", "pipe.jpg")]
     if hasattr(os, "mkfifo"):
         os.mkfifo(none[-1])
-    assert group_photos(none, "time") == none
+    assert name_plants(none, "time") == none
 
 
 def test_a_column_of_a_manifest_names_the_plant(tmp_path, capsys):

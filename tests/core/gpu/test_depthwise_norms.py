@@ -5,7 +5,7 @@ import pytest
 
 from core.gpu.ops.norm import pointwise_launches
 from core.ops.builder import Builder, with_loss
-from core.ops.contract import Mode
+from core.ops.contract import Call, Mode
 from core.ops.op_table import OPS
 from tests.helpers.compare import relative_error
 from tests.helpers.emulated_network import PHOTOS, REAL, Lowered, exact, references
@@ -111,21 +111,21 @@ def test_an_inverted_residual_in_passes_over_its_wide_side_is_the_references(mon
     for name in NAMES:
         step = lowered.steps[name]
         owned = {p.role: weights[f"{name}.{p.role}"].astype(np.float64) for p in step.parameters}
-        result = OPS[step.op].forward(step.attributes, [value], owned, Mode(training=True))
-        done[name] = (step, value, owned, result)
+        call = Call(step.attributes, [value], owned, Mode(training=True))
+        done[name] = step, call, (result := OPS[step.op].forward(call))
         stored = name in ("expand", "filter", "project", "last")
         assert not stored or relative(lowered.get(step.output), result.output) < 1e-2, name
         value = lowered.get(step.output).astype(np.float64) if stored else result.output
         value = np.clip(value, 0, 6) if step.activation else value
     dy = g[:REAL].astype(np.float64)
     for i, name in reversed(list(enumerate(NAMES))):
-        step, value, owned, result = done[name]
-        back = OPS[step.op].backward(step.attributes, [value], owned, result, dy, Mode(training=True))
+        step, call, result = done[name]
+        back = OPS[step.op].backward(call, result, dy)
         for role, wanted in back.parameters.items():
             assert relative(lowered.gradient(f"{name}.{role}"), wanted) < 1e-2, (name, role)
         dy = back.inputs[0]
         if name not in ("after", "before"):  # the gradients of their inputs are never stored
-            y = done[NAMES[i - 1]][3].output if name in ("project", "filter") else None
+            y = done[NAMES[i - 1]][-1].output if name in ("project", "filter") else None
             wanted = dy if y is None else dy * ((y > 0) & (y < 6))
             dy = lowered.get(step.inputs[0], True).astype(np.float64)
             assert relative(dy, wanted) < 1e-2, name

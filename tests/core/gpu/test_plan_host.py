@@ -153,13 +153,13 @@ def test_the_largest_batch_that_fits_is_taken_where_none_is_asked_for(monkeypatc
     from core.training.training_plan import AUTO_BATCH, compile_fitting
 
     pretend(monkeypatch, memory=2 << 30)
-    graph = build("squeezenet1_0", 10, 224)
-    plan, batch = compile_fitting(RunConfig(batch_size=0, accumulate=1), graph, "cuda", (), 10**6)
+    graph = with_loss(build("squeezenet1_0", 10, 224), 0.0, ())
+    plan, batch = compile_fitting(RunConfig(batch_size=0, accumulate=1), graph, "cuda", 10**6)
     assert plan.batch == batch < AUTO_BATCH["cuda"]
     plan.close()
     with pytest.raises(OutOfMemory):
-        compile_fitting(RunConfig(batch_size=2 * batch), graph, "cuda", (), 10**6)
-    parts, whole = compile_fitting(RunConfig(batch_size=2 * batch, accumulate=2), graph, "cuda", (), 10**6)
+        compile_fitting(RunConfig(batch_size=2 * batch), graph, "cuda", 10**6)
+    parts, whole = compile_fitting(RunConfig(batch_size=2 * batch, accumulate=2), graph, "cuda", 10**6)
     assert (parts.batch, whole) == (batch, 2 * batch)
     parts.close()
 

@@ -7,7 +7,7 @@ from core.gpu.hardware import typical
 from core.gpu.sm90 import image_pool, image_pool_gradient
 from core.graph import PHOTO
 from core.ops.builder import Builder, with_loss
-from core.ops.contract import Mode
+from core.ops.contract import Call, Mode
 from core.ops.op_table import OPS
 from core.program import Value
 from tests.helpers.emulated_network import PHOTOS, REAL, Lowered
@@ -43,11 +43,11 @@ def test_the_pool_and_the_gradients_are_the_references(kernel, filters, side, mo
     ]  # fmt: skip
 
     owned = {role: weights[f"stem.{role}"] for role in ("weight", "bias")}
-    between = OPS["conv2d"].forward(stem.attributes, [photo], owned, MODE)
+    between = OPS["conv2d"].forward(filtering := Call(stem.attributes, [photo], owned, MODE))
     positive = np.maximum(between.output, 0)
-    pooled = OPS["max_pool"].forward(pool.attributes, [positive], {}, MODE)
+    pooled = OPS["max_pool"].forward(pooling := Call(pool.attributes, [positive], mode=MODE))
     assert np.array_equal(network.get(pool.output), pooled.output[:REAL])
-    back = OPS["max_pool"].backward(pool.attributes, [positive], {}, pooled, dy, MODE).inputs[0]
-    exact = OPS["conv2d"].backward(stem.attributes, [photo], owned, between, back * (positive > 0), MODE)
+    back = OPS["max_pool"].backward(pooling, pooled, dy).inputs[0]
+    exact = OPS["conv2d"].backward(filtering, between, back * (positive > 0))
     for role in ("weight", "bias"):
         assert np.array_equal(network.gradient(f"stem.{role}"), exact.parameters[role]), role

@@ -6,7 +6,7 @@ import pytest
 from core.gpu.control import offset
 from core.gpu.ops.norm.batch_norm import RANK_SUMS
 from core.ops.builder import Builder, with_loss
-from core.ops.contract import Mode
+from core.ops.contract import Call, Mode
 from core.ops.op_table import OPS
 from tests.helpers.compare import relative_error
 from tests.helpers.emulated_network import PHOTOS, REAL, Lowered, exact
@@ -49,8 +49,8 @@ def test_ranks_compute_the_batch_norm_of_all_their_photos(precision):
 
     whole, gradient = (np.concatenate(array[:2, :REAL]).astype(np.float64) for array in (x, dy))
     owned = {p.role: weights[f"norm.{p.role}"].astype(np.float64) for p in step.parameters}
-    result = OPS["batch_norm"].forward(step.attributes, [whole], owned, Mode(training=True))
-    back = OPS["batch_norm"].backward(step.attributes, [whole], owned, result, gradient, Mode(training=True))
+    result = OPS["batch_norm"].forward(call := Call(step.attributes, [whole], owned, Mode(training=True)))
+    back = OPS["batch_norm"].backward(call, result, gradient)
     limit = 1e-5 if element == 4 else 1e-2
     found = [np.concatenate([rank.get(*which) for rank in ranks[:2]])
              for which in ((step.output,), (step.inputs[0], True))]  # fmt: skip

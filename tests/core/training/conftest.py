@@ -16,7 +16,7 @@ def reference_plans(monkeypatch):
         return ReferencePlan(graph, batch=batch, training=training, optimizer=optimizer or optimizer_of(RunConfig()),
                              outputs=outputs, frozen=frozen, seed=seed)  # fmt: skip
 
-    monkeypatch.setattr("core.training.setup.compile_cpu_kernels", lambda report, cancelled: report("compile", 1, 1))
+    monkeypatch.setattr("core.training.setup.compile_cpu_kernels", lambda report: report("compile", 1, 1))
     for module in ("training_plan", "validation", "step", "teacher"):
         monkeypatch.setattr(f"core.training.{module}.compile_plan", compile_plan)
     monkeypatch.setattr("core.diagnosis.prediction.compile_plan", compile_plan)

@@ -134,7 +134,7 @@ def test_a_dry_run_refuses_files_that_the_run_would_refuse(tiny, tmp_path, capsy
 
 
 def test_tuning_that_several_processes_skip_is_said(monkeypatch):
-    monkeypatch.setattr(training_plan, "class_weights", lambda *_: ())
+    monkeypatch.setattr(training_plan, "add_loss", lambda *_: None)
     monkeypatch.setattr(training_plan, "compile_fitting", lambda *_: ("plan", 4))
     monkeypatch.setattr(training_plan, "untuned_note", lambda: None)
     photos = Mock(rows=lambda part: range(8))
