@@ -97,7 +97,7 @@ def training_graph(graph: Graph) -> Graph:
     known[SPARE] = make_node("conv2d", SPARE, (inside,), {"filters": SPARES}, known)
     known["all"] = make_node("concat", "all", (SPARE, MAPS), {}, known)
     known["flat"] = make_node("flatten", "flat", ("all",), {}, known)
-    return with_loss(Graph(graph.name, tuple(known.values()), "flat"), 0.0, (), taught=True)
+    return with_loss(Graph(graph.name, tuple(known.values()), "flat"), 0.0, (), targets=True)
 
 
 def first_weights(graph: Graph, base: Mapping[str, Array], seed: int) -> dict[str, Array]:

@@ -119,7 +119,7 @@ def expose(model: ModelFile, photos: Array, labels: Array, outliers: Array, devi
     both, rng = np.concatenate((photos, outliers)), np.random.default_rng(0)
     places = [np.flatnonzero(labels == index) for index in np.unique(labels)]
     with closing(compile_plan(
-        with_loss(with_photo_side(graph, SIDE), 0.0, (), taught=True), device=device, batch=KNOWN + OUTLIERS,
+        with_loss(with_photo_side(graph, SIDE), 0.0, (), targets=True), device=device, batch=KNOWN + OUTLIERS,
         training=True, optimizer=Optimizer("adamw", weight_decay=1e-2),
     )) as plan:  # fmt: skip
         plan.load(fold_weights(model.graph, model.weights))

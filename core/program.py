@@ -82,7 +82,7 @@ class Program:
     @property
     def target_size(self) -> int:
         """Length of a photo's target, the number of classes; 0 if the loss uses labels only."""
-        return self.output.shape[-1] if self.training and self.steps[-1].attributes.get("taught") else 0
+        return self.output.shape[-1] if self.training and self.steps[-1].attributes.get("targets") else 0
 
 
 def lower(

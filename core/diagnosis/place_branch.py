@@ -155,7 +155,7 @@ def train_branch(
             opened.enter_context(closing(plan)).load(values)
             return plan
 
-        plan = load(with_loss(smaller, schedule.smoothing, (), taught=bool(teachers)), weights, training=True,
+        plan = load(with_loss(smaller, schedule.smoothing, (), targets=bool(teachers)), weights, training=True,
                     frozen=frozen, seed=seed, optimizer=schedule.optimizer)  # fmt: skip
         teaching = [load(smaller, teacher) for teacher in teachers]
         for step in range(schedule.steps):

@@ -94,17 +94,17 @@ def check(graph: Graph) -> Graph:
 
 
 def with_loss(
-    graph: Graph, label_smoothing: float, class_weights: tuple[float, ...], taught: bool = False, multi: bool = False
+    graph: Graph, label_smoothing: float, class_weights: tuple[float, ...], targets: bool = False, multi: bool = False
 ) -> Graph:
-    """Return the graph with its loss, named "loss", at its end, for training; `taught`: batches have targets.
+    """Return the graph with its loss, named "loss", at its end, for training; `targets`: batches have targets.
 
     The loss is a softmax cross entropy; with `multi` (several labels per photo) it is a sigmoid cross entropy, whose
     targets have the smoothing already.
     """
     known = {node.name: node for node in graph.nodes}
     attributes: dict[str, Attribute] = {"label_smoothing": label_smoothing, "class_weights": class_weights}
-    if taught:
-        attributes |= {"label_smoothing": 0.0, "taught": True}
+    if targets:
+        attributes |= {"label_smoothing": 0.0, "targets": True}
     op, attributes = ("sigmoid_cross_entropy", {}) if multi else ("softmax_cross_entropy", attributes)
     loss = make_node(op, "loss", (graph.output, LABEL), attributes, known)
     return Graph(graph.name, (*graph.nodes, loss), graph.output)

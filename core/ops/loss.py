@@ -5,7 +5,7 @@ label -1 are ignored; a batch without labels has the loss 0.
 
 - softmax_cross_entropy is PyTorch's ``CrossEntropyLoss(weight, label_smoothing, reduction="mean")``: with smoothed
   targets q, the loss of photo n is ``sum over c of w[c] q[n, c] (-log p[n, c])``, and the sum over the batch is
-  divided by the sum of ``w[label]``. With `taught` a third input ``(N, classes)`` has each photo's q: the prediction
+  divided by the sum of ``w[label]``. With `targets` a third input ``(N, classes)`` has each photo's q: the prediction
   of a teacher, mixed with the label or not (Hinton et al., "Distilling the knowledge in a neural network", 2015).
 - sigmoid_cross_entropy is PyTorch's ``BCEWithLogitsLoss()``, for photos with several labels: the mean of
   ``log(1 + exp(z)) - q z`` over labels and photos, for logits z and targets q from 0 to 1, ``(N, classes)``. A
@@ -50,7 +50,7 @@ def _check_inputs(inputs: Sequence[Shape]) -> None:
 def _cross_entropy_shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
     _check_inputs(inputs)
     smoothing = read_number(attributes, "label_smoothing", 0.0, 1.0)
-    if read_bool(attributes, "taught") and smoothing:
+    if read_bool(attributes, "targets") and smoothing:
         raise ValueError("label_smoothing must be 0 where a teacher gives the targets.")
     weights = read_numbers(attributes, "class_weights")
     if weights and (len(weights) != inputs[0][0] or min(weights) < 0):
@@ -60,10 +60,10 @@ def _cross_entropy_shape(attributes: Attributes, inputs: Sequence[Shape]) -> Sha
 
 def _cross_entropy_forward(call: Call) -> Result:
     """Saves `target`, the weighted smoothed target of each photo, and `p`, the probabilities; both ``(N, classes)``."""
-    logits, labels, *taught = call.inputs
+    logits, labels, *targets = call.inputs
     shifted = logits - logits.max(-1, keepdims=True)
     log_p = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-    q = taught[0] if call.attributes["taught"] else _smoothed(call.attributes, labels, logits.shape[-1])
+    q = targets[0] if call.attributes["targets"] else _smoothed(call.attributes, labels, logits.shape[-1])
     target = _weighted(call.attributes, labels, q).astype(logits.dtype)
     share = -(target * log_p).sum(-1, keepdims=True)
     return Result(share, {"target": target, "p": np.exp(log_p)})
@@ -91,7 +91,7 @@ def _cross_entropy_backward(call: Call, result: Result, gradient: Array) -> Grad
 
 
 SOFTMAX_CROSS_ENTROPY: Final = Op(
-    name="softmax_cross_entropy", defaults={"label_smoothing": 0.0, "class_weights": (), "taught": False},
+    name="softmax_cross_entropy", defaults={"label_smoothing": 0.0, "class_weights": (), "targets": False},
     shape=_cross_entropy_shape, forward=_cross_entropy_forward, backward=_cross_entropy_backward,
     cost=lambda attributes, inputs, output: Cost(6 * inputs[0][0], 8 * inputs[0][0]),
 )
@@ -99,8 +99,8 @@ SOFTMAX_CROSS_ENTROPY: Final = Op(
 
 def _sigmoid_shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
     _check_inputs(inputs)
-    if attributes["taught"] is not True:
-        raise ValueError("taught must be true: the loss reads a target for each label.")
+    if attributes["targets"] is not True:
+        raise ValueError("targets must be true: the loss reads a target for each label.")
     return (1,)
 
 
@@ -114,7 +114,7 @@ def _sigmoid_forward(call: Call) -> Result:
 
 
 SIGMOID_CROSS_ENTROPY: Final = Op(
-    name="sigmoid_cross_entropy", defaults={"taught": True}, shape=_sigmoid_shape, forward=_sigmoid_forward,
+    name="sigmoid_cross_entropy", defaults={"targets": True}, shape=_sigmoid_shape, forward=_sigmoid_forward,
     backward=lambda call, result, dy: Gradients((dy * result.saved["gradient"], None)),
     cost=lambda attributes, inputs, output: Cost(8 * inputs[0][0], 8 * inputs[0][0]),
 )

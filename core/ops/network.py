@@ -96,7 +96,7 @@ def _run(
     results = {graph.nodes[0].name: Result(photos)}
     for node in graph.nodes[1:]:
         inputs = [labels if i == LABEL else results[i].output for i in node.inputs]
-        inputs += [targets] if node.attributes.get("taught") else []
+        inputs += [targets] if node.attributes.get("targets") else []
         if any(x is None for x in inputs):
             raise ValueError(f"{node.name!r} needs the labels of the photos, and the targets of a teacher.")
         known = [x for x in inputs if x is not None]

@@ -101,7 +101,7 @@ def arrays(case, seed=0):
     if case.op in LOSSES:
         made["labels"] = integers(f"{name} labels", case.batch, -1, case.inputs[0][0])
         made["labels"][0] = case.inputs[0][0] - 1
-    if case.attributes.get("taught"):
+    if case.attributes.get("targets"):
         drawn = np.exp(2 * noise(f"{name} targets", (case.batch, *case.inputs[0])))
         made["targets"] = (drawn / drawn.sum(-1, keepdims=True)).astype(np.float32)
     if case.op == "sigmoid_cross_entropy":
@@ -201,10 +201,10 @@ _CASES = {
         case("softmax_cross_entropy", (1000,), batch=2, label_smoothing=0.1),
         case("softmax_cross_entropy", (3,), batch=33, class_weights=(1.0, 0.25, 3.0)),
         case("softmax_cross_entropy", (5,), batch=7, label_smoothing=0.2, class_weights=(1.0, 2.0, 0.0, 0.5, 4.0)),
-        case("softmax_cross_entropy", (7,), batch=5, taught=True),
-        case("softmax_cross_entropy", (1,), batch=1, taught=True),
-        case("softmax_cross_entropy", (131,), batch=3, taught=True),
-        case("softmax_cross_entropy", (3,), batch=33, taught=True, class_weights=(1.0, 0.25, 3.0)),
+        case("softmax_cross_entropy", (7,), batch=5, targets=True),
+        case("softmax_cross_entropy", (1,), batch=1, targets=True),
+        case("softmax_cross_entropy", (131,), batch=3, targets=True),
+        case("softmax_cross_entropy", (3,), batch=33, targets=True, class_weights=(1.0, 0.25, 3.0)),
     ),
     "sigmoid_cross_entropy": (
         case("sigmoid_cross_entropy", (6,), batch=9), case("sigmoid_cross_entropy", (1,), batch=1),

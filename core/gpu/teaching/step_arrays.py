@@ -129,7 +129,7 @@ class StepArrays:
         offsets = control.find_offsets(frame.batch)
         if role == "labels":
             return DeviceArray(self, frame.block("control") + offsets.labels, (frame.batch,))
-        if role == "targets" and self.step.attributes["taught"]:
+        if role == "targets" and self.step.attributes["targets"]:
             return DeviceArray(self, frame.block("control") + offsets.targets, (frame.batch, classes))
         weights = self.constant("class weights", self.step.attributes["class_weights"] or (1.0,) * classes)
         return weights.reshape(0, classes) if role == "targets" else weights

@@ -67,8 +67,8 @@ NETWORKS = {
     "squeezenet1_1_bn": lambda: _graph("squeezenet1_1_bn", dropout=0.0),
     "mobilenetv2_frozen": lambda: _graph("mobilenetv2", frozen=True, dropout=0.2), "cnn": lambda: _graph("cnn"),
     "mlp": lambda: _graph("mlp", activation="sigmoid"), "odd": _odd_network,
-    "taught": lambda: with_loss(build("squeezenet1_1", CLASSES, SIZE, dropout=0.3), 0.0, (), taught=True),
-    "taught_weighted": lambda: with_loss(build("cnn", CLASSES, SIZE), 0.0, (0.2, 3.0, 1.0, 0.0, 2.0), taught=True),
+    "targets": lambda: with_loss(build("squeezenet1_1", CLASSES, SIZE, dropout=0.3), 0.0, (), targets=True),
+    "targets_weighted": lambda: with_loss(build("cnn", CLASSES, SIZE), 0.0, (0.2, 3.0, 1.0, 0.0, 2.0), targets=True),
 }  # fmt: skip
 
 
@@ -79,7 +79,7 @@ def test_loss_and_gradients_agree_with_the_reference(name, threads):
     batch = batch_for(graph, 3, seed=3)  # with seed 1, rounding decides what a pool takes
     if name == "odd":
         batch.labels[1] = -1
-    if name.startswith("taught"):
+    if name.startswith("targets"):
         batch = replace(batch, targets=np.random.default_rng(2).dirichlet(np.ones(CLASSES), 3).astype(np.float32))
     weights = weights_of(graph)
     plan = CpuPlan(graph, batch=4, training=True, seed=5, threads=threads)

@@ -89,7 +89,7 @@ def test_steps_of_a_student_with_two_teachers_are_the_cpus(tmp_path, resident):
     backgrounds = draw.integers(0, 256, (3, SIDE, SIDE, 3), dtype=np.uint8)
     batch.augmentation[::2, BACKGROUND], batch.augmentation[::2, MASK] = 2, np.arange(0, 5, 2)
     batch.augmentation[::2, BACKGROUND_AFFINE] = (1, 0, 0, 0, 1, 0)
-    graph = with_loss(build("squeezenet1_1", CLASSES, SIDE), 0.1, (), taught=True)
+    graph = with_loss(build("squeezenet1_1", CLASSES, SIDE), 0.1, (), targets=True)
     found = {}
     for device in ("cpu", "cuda"):
         student = plan_of(graph, device, batch=3)
@@ -117,7 +117,7 @@ def test_steps_of_a_student_with_two_teachers_are_the_cpus(tmp_path, resident):
 
 def test_teachers_in_mixed_precision_say_about_the_same(tmp_path):
     batch = taught_batch(6, taught=False)
-    student = plan_of(with_loss(build("cnn", CLASSES, SIDE), 0.0, (), taught=True))
+    student = plan_of(with_loss(build("cnn", CLASSES, SIDE), 0.0, (), targets=True))
     answers = []
     for precision in ("float32", "mixed"):
         teachers = teachers_of(tmp_path, "cuda", student, precision)

@@ -213,11 +213,11 @@ def test_a_step_that_is_not_finite_does_not_count():
 
 
 def test_targets_lie_where_the_loss_reads_them_at_every_replay(driver):
-    graph = with_loss(build("cnn", 5, 28), 0.0, (), taught=True)
+    graph = with_loss(build("cnn", 5, 28), 0.0, (), targets=True)
     plan = CudaPlan(graph, batch=6, training=True)
     plan.load(random_weights(graph))
     (head,) = [launch for launch in plan._lists["step"] if launch.recipe.factory == "make_head"]
-    assert head.recipe.constants[1:] == ("taught",)
+    assert head.recipe.constants[1:] == ("targets",)
     batch, address = batch_for(graph, 4), head.values[5]
     start, block = next((a, b) for a, b in driver.blocks.items() if a <= address < a + b.nbytes)
     for seed in (0, 1):
@@ -269,7 +269,7 @@ def test_the_loss_reads_a_flattened_image_as_one_pixel_and_refuses_one_with_padd
     def launches(filters):
         b = Builder("maps", (8, 8, 3), (0.5,) * 3, (0.2,) * 3)
         x = b.add("conv2d", "maps", "photo", filters=filters, kernel=(3, 3), padding=(1, 1, 1, 1))
-        graph = with_loss(b.graph(b.add("flatten", "flat", x)), 0.0, (), taught=True)
+        graph = with_loss(b.graph(b.add("flatten", "flat", x)), 0.0, (), targets=True)
         frame = frame_for(lower(graph, True), 2, "float32", (9, 0))
         write_launches(frame, True, True)
         return frame.launches

@@ -58,7 +58,7 @@ CASES = (
     case("multiply", (3, 5, 13), (13,)),
     case("dropout", (2, 3, 5), rate=0.4, key=3),
     case("softmax_cross_entropy", (5,), batch=3, label_smoothing=0.2, class_weights=(1.0, 2.0, 0.0, 0.5, 4.0)),
-    case("softmax_cross_entropy", (5,), batch=3, taught=True, class_weights=(1.0, 2.0, 0.0, 0.5, 4.0)),
+    case("softmax_cross_entropy", (5,), batch=3, targets=True, class_weights=(1.0, 2.0, 0.0, 0.5, 4.0)),
     case("sigmoid_cross_entropy", (6,), batch=3),
     case("batch_norm", (3, 4, 6), momentum=0.3),
 )  # fmt: skip

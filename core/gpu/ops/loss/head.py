@@ -9,7 +9,7 @@
     shared memory, float32: scores (classes) | partial sums (groups, classes) | scratch of the block sums (128)
 
 Bytes: the activations once, and once more for the mask of the gradient, which is written once: the floor. With soft
-targets (`taught`) or several labels per photo (a sigmoid per label) it is another kernel. Source: `core.ops.loss`.
+targets or several labels per photo (a sigmoid per label) it is another kernel. Source: `core.ops.loss`.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def _target(c, label, classes, smoothing, weights, targets):
 
 
 @device_function
-def _taught_target(c, label, classes, smoothing, weights, targets):
+def _given_target(c, label, classes, smoothing, weights, targets):
     """The same for a photo's own targets."""
     return f32(load_float(u64(targets + u64(i64(c) * 4))) * _weight_of(c, weights))
 
@@ -156,10 +156,10 @@ def _taught_target(c, label, classes, smoothing, weights, targets):
 def make_head(element: int, kind: str = "") -> Any:
     """The kernel; dynamic shared memory as `shared_bytes` says.
 
-    `kind`: "taught" where photos have targets, "labels" for several labels per photo, each with a sigmoid; the
+    `kind`: "targets" where photos have targets, "labels" for several labels per photo, each with a sigmoid; the
     exponential of ``-|score|`` cannot overflow.
     """
-    wanted, LABELS = _taught_target if kind == "taught" else _target, kind == "labels"
+    wanted, LABELS = _given_target if kind == "targets" else _target, kind == "labels"
     mean, broadcast = make_mean(element), make_broadcast(element)
 
     def head(
@@ -244,7 +244,7 @@ def write_loss(backward: Backward) -> None:
 def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
     """Logits in float32, and for training the loss, the hits and the gradient of the head's input."""
     program, x, control = frame.program, frame.shaped(_source(frame)), frame.block("control")
-    classes, taught = program.output.shape[-1], program.target_size > 0
+    classes, has_targets = program.output.shape[-1], program.target_size > 0
     offsets = find_offsets(frame.batch)
     weights, smoothing = 0, 0.0
     if program.training:
@@ -256,11 +256,12 @@ def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
     values = {
         "x": x.address, "logits": frame.block("logits"), "dx": gradient.address if gradient else 0,
         "labels": control + offsets.labels if program.training else 0, "weights": weights,
-        "targets": control + offsets.targets if taught else 0, "results": frame.block("results"), "control": control,
+        "targets": control + offsets.targets if has_targets else 0, "results": frame.block("results"),
+        "control": control,
         "hw": x.height * x.width, "classes": classes, "ldx": x.pitch, "ldd": gradient.pitch if gradient else 0,
         "batch": frame.batch, "activation": RELU[masking], "smoothing": smoothing,
     }  # fmt: skip
-    kind = "labels" if program.training and program.steps[-1].op == LOSSES[1] else "taught" if taught else ""
+    kind = "labels" if program.training and program.steps[-1].op == LOSSES[1] else "targets" if has_targets else ""
     constants = (frame.element, *((kind,) if kind else ()))
     return make_launch(
         "loss" if program.training else "logits", "forward", "fused", make_head, constants, HEAD, values,
