@@ -14,14 +14,14 @@ from core.config import RunConfig
 from core.data.dataset import SPLIT_NAMES
 from core.diagnosis.evaluation import Evaluation, Mistake, evaluate_model
 from core.diagnosis.metrics import describe_accuracy, describe_groups, describe_subsets
-from core.diagnosis.model_identity import CONFIG, MODEL_HELP
+from core.diagnosis.model_identity import CONFIG, MODEL_HELP, find_model
 from core.diagnosis.prediction import read_network
 from core.diagnosis.thresholds import describe_coverage
 from core.errors import EXIT_CODES, EXIT_DONE, DataError, Problem
 from core.percent import percents
 from core.storage import inside_photos, write_file
 from core.text import align_columns, csv_text, json_line, printable
-from core.training.run_folder import READINGS, SPLIT, list_sources, log_reading, read_config
+from core.training.run_folder import READINGS, SPLIT, list_sources, log_reading, read_config, read_tested
 
 COLUMNS = ("path", "label", "prediction", "probability")
 """Of the table of misclassified photos."""
@@ -47,10 +47,12 @@ def evaluate(argv: Sequence[str]) -> int:
     command_line.check_folder("mistakes", arguments.mistakes, found,
                               list_sources(arguments.models[0], vars(arguments)), heading=csv_text([COLUMNS]))
     config = command_line.merge_settings(command_line.read_settings(arguments, found), {}, found)
-    if own and len({(run / SPLIT).read_bytes() for run in runs if (run / SPLIT).is_file()}) > 1:
+    splits = {file.read_bytes(): str(file) for run in runs if (file := find_model(run).with_name(SPLIT)).is_file()}
+    if own and len(splits) > 1:
         raise DataError(f"These runs divide their photos differently. Train them with --split {runs[0] / SPLIT}, "
                         "or evaluate them with --data.")  # fmt: skip
-    evaluations = [_evaluate_one(run, config, own, split, coverage) for run in runs]
+    fallback = next(iter(splits.values())) if len(splits) == 1 else ""
+    evaluations = [_evaluate_one(run, config, own, split, coverage, fallback) for run in runs]
     if arguments.json:
         text = json_line(describe_json(evaluations[0]) if len(runs) == 1 else compare_json(runs, evaluations))
     else:
@@ -64,19 +66,23 @@ def evaluate(argv: Sequence[str]) -> int:
     return EXIT_DONE
 
 
-def _evaluate_one(run: Path, config: RunConfig, own: bool, split: str, coverage: float | None) -> Evaluation:
-    """The evaluation of a model; its warnings go to stderr. own: on a run's photos and split, which is logged."""
+def _evaluate_one(
+    run: Path, config: RunConfig, own: bool, split: str, coverage: float | None, fallback: str
+) -> Evaluation:
+    """The evaluation of a model; its warnings go to stderr. own: on a run's photos and split. One on photos of its test
+    split is logged."""
     if own:
         trained = read_config(run)
         config = replace(trained, device=config.device, threads=config.threads, split=str(run / SPLIT),
                          field=config.field or trained.field, cache=config.cache or trained.cache)
-    model = read_network(run)
+    model, folder = read_network(run), find_model(run).parent
+    tested = read_tested(folder)
     if coverage is not None:
         sys.stderr.write(describe_coverage(model.thresholds, coverage))
-    evaluation, skipped = evaluate_model(model, config, split, coverage)
-    if own and split == "test":
-        inside = inside_photos(str(run / READINGS), (config.data, config.field))
-        skipped = tuple(filter(None, (*skipped, inside or log_reading(run, evaluation.figures.accuracy))))
+    evaluation, skipped = evaluate_model(model, config, split, coverage, fallback)
+    if right := [good for content, good in evaluation.outcomes if content in tested]:
+        inside = inside_photos(str(folder / READINGS), (config.data, config.field))
+        skipped = tuple(filter(None, (*skipped, inside or log_reading(folder, fmean(right)))))
     sys.stderr.writelines(printable(sentence) + "\n" for sentence in skipped)
     return evaluation
 
@@ -168,7 +174,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("models", metavar="MODEL", nargs="+",
                         help=f"{MODEL_HELP}, or ONNX file; of several, such as runs with other seeds, also the mean")
     parser.add_argument("--split", dest="split_name", default="", metavar="{train,val,test}",
-                        help="evaluate only this split of the manifest or folder (default: all photos)")
+                        help="evaluate only this split of the manifest or folder, else of the run (default: all)")
     parser.epilog = f"Without --data, a run folder is evaluated on its own photos and split. {EXIT_CODES}."
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--coverage", default="", metavar="SHARE",

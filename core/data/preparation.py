@@ -148,7 +148,7 @@ def _split(config: RunConfig, photos: GroupedPhotos) -> tuple[Array, str]:
     groups, numbers = np.unique(photos.groups[used], return_inverse=True)
     splits = np.full(len(dataset), UNSPLIT, np.int8)
     if config.split:
-        splits, lost = read_split(Path(config.split), dataset, photos.cache)
+        splits, lost = read_split(Path(config.split), dataset, photos.cache, bool(config.where))
     else:
         splits[used] = complete_splits(
             dataset.splits[used], dataset.labels[used], numbers, config.seed, config.validation, config.test

@@ -142,11 +142,11 @@ def open_split(path: Path) -> tuple[Dataset, dict[bytes, int]]:
         raise DataError(f"{path} is not the split of a run. Choose the split.csv of a run folder. {error}") from error
 
 
-def read_split(path: Path, dataset: Dataset, cache: PhotoCache) -> tuple[Array, str]:
+def read_split(path: Path, dataset: Dataset, cache: PhotoCache, filtered: bool = False) -> tuple[Array, str]:
     """Read the splits int8 ``(N,)`` of the rows of `dataset`, with a sentence on missing photos, "" without any.
 
-    Photos are matched by content (their files may have been renamed), else by path. Raises DataError if photos are new
-    or have another class.
+    Photos are matched by content (their files may have been renamed), else by path. filtered: photos of rows that
+    `dataset` leaves out are not missing. Raises DataError if photos are new or have another class.
     """
     written, by_content = open_split(path)
     by_path = {key: at for at, key in enumerate(written.paths.keys().tolist())}
@@ -167,6 +167,8 @@ def read_split(path: Path, dataset: Dataset, cache: PhotoCache) -> tuple[Array, 
     if unknown:
         raise DataError(f"{len(unknown)} photos are not in the split {path}, such as {unknown[0]}. Make a new split "
                         "(without --split), or remove the new photos.")
-    lost = [SPLITS[written.splits[by_content[one]]] for one in by_content.keys() - {contents[at] for at in cache.kept}]
+    paths = set(dataset.paths if filtered else written.paths)
+    gone = [by_content[one] for one in by_content.keys() - {contents[at] for at in cache.kept}]
+    lost = [SPLITS[written.splits[at]] for at in gone if written.paths[at] in paths]
     counts = ", ".join(f"{name} {lost.count(name)}" for name in SPLITS if name in lost)
     return splits, counts and f"Photos of the split {path} are missing or were edited: {counts}. Figures will differ."

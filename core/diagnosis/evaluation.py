@@ -12,7 +12,7 @@ import numpy as np
 
 from core.config import RunConfig
 from core.data.cache import PhotoCache, open_cache
-from core.data.dataset import SPLIT_NAMES, Dataset, describe_skipped, reasons
+from core.data.dataset import SPLIT_NAMES, UNSPLIT, Dataset, describe_skipped, reasons
 from core.data.field_photos import open_field, scan_field
 from core.data.label_sets import LabelSets, join_labels, name_labels, read_label_sets
 from core.data.manifest import list_settings
@@ -104,7 +104,8 @@ class Evaluation:
     parts: by setting, if known; field: on the user's own field photos; answered: at the coverage asked for; mistakes:
     most confident first; overlap: how many of these photos the model was trained on, None if its file does not contain
     its training photos; known: the same as sentences, with photos of their groups; fresh: metrics on the other photos,
-    if there are both; calibration_error: expected calibration error, 0..1.
+    if there are both; calibration_error: expected calibration error, 0..1; outcomes: of each photo, also of the field
+    photos, the SHA-256 of its file and whether its prediction is right.
     """
 
     figures: Metrics
@@ -116,21 +117,22 @@ class Evaluation:
     known: tuple[str, ...] = ()
     fresh: Metrics | None = None
     calibration_error: float | None = None
+    outcomes: tuple[tuple[bytes, bool], ...] = ()
 
 
 def evaluate_model(
-    model: ModelFile, config: RunConfig, split: str, coverage: float | None = None
+    model: ModelFile, config: RunConfig, split: str, coverage: float | None = None, fallback: str = ""
 ) -> tuple[Evaluation, tuple[str, ...]]:
     """Evaluate a model on the photos of `config`; also returns sentences about skipped photos.
 
-    split: name of the split to use, or ""; from the file `config.split`, else from the source. Classes are matched by
-    name. Raises DataError if the photos have classes that the model does not have.
+    split: name of the split to use, or ""; from the file `config.split`, else from the source, else from the file
+    `fallback`. Classes are matched by name. Raises DataError if the photos have classes that the model does not have.
     """
     scanned = scan_field(config)
-    dataset, cache, kept, lost = _open_split(config, split, model.source_side)
+    dataset, cache, kept, lost = _open_split(config, split, model.source_side, fallback)
     labels, names, sets = _match_classes(model, dataset, kept)
     own = None if scanned is None else open_field(scanned, model.classes, model.source_side, config, model.multilabel)
-    fresh = field = answered = None
+    fresh, field, answered, own_right = None, None, None, np.zeros(0, bool)
     with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:
         predictions, stated = _predict(made, cache.photos, cache.slots[kept])
         groups, evaluated = find_groups(dataset, cache)[0], [("judged", cache.content[kept])]
@@ -141,7 +143,7 @@ def evaluate_model(
         parts = subsets_by_setting(right, labels, names, list_settings(dataset, kept), groups[kept])
         if own is not None:
             own_stated = _predict(made, own.cache.photos, own.slots)[1]
-            field, _ = _evaluate(own_stated, own.labels, model, own.sets, own.groups)
+            field, own_right = _evaluate(own_stated, own.labels, model, own.sets, own.groups)
             evaluated.append(("field", own.cache.content[own.cache.kept]))
         parts = compare_with_field(parts, "these photos", figures, field)
         if coverage is not None:
@@ -151,11 +153,11 @@ def evaluate_model(
     known, overlap = describe_overlap("The model", model.learned, evaluated), measure_overlap(model.learned, evaluated)
     if overlap and (related := int((~unseen).sum()) - overlap[0].learned):
         known += (f"Data leakage: {related} photos have one of the same group in training. The accuracy is too high.",)
-    evaluation = Evaluation(
+    return Evaluation(
         figures, parts, field, answered, _mistakes(stated, dataset, kept[~right], np.flatnonzero(~right), model),
         overlap, known, fresh, measure_reliability(stated, labels if sets is None else sets.members[labels]).error,
-    )  # fmt: skip
-    return evaluation, tuple(filter(None, (describe_skipped(cache.skipped), lost, *(own.warnings if own else ()))))
+        tuple(zip((one.tobytes() for _, found in evaluated for one in found), (*right, *own_right), strict=True)),
+    ), tuple(filter(None, (describe_skipped(cache.skipped), lost, *(own.warnings if own else ()))))  # fmt: skip
 
 
 def _match_classes(model: ModelFile, dataset: Dataset, kept: Array) -> tuple[Array, tuple[str, ...], LabelSets | None]:
@@ -170,15 +172,16 @@ def _match_classes(model: ModelFile, dataset: Dataset, kept: Array) -> tuple[Arr
     return dataset.labels_among(model.classes)[kept], model.classes, None
 
 
-def _open_split(config: RunConfig, split: str, side: int) -> tuple[Dataset, PhotoCache, Array, str]:
+def _open_split(config: RunConfig, split: str, side: int, fallback: str) -> tuple[Dataset, PhotoCache, Array, str]:
     """Open the photos of `config`, and select those of the split, as `read_split`. Raises DataError if none is left."""
     dataset = open_photos(config.data, config.label, config.where)
-    if split and not config.split:
+    file = config.split or ((dataset.splits == UNSPLIT).all() and fallback)
+    if split and not file:
         dataset = dataset.take(dataset.rows(SPLIT_NAMES[split]))
     cache = open_cache(dataset, side, folder=config.cache, threads=config.threads)
     kept, lost = cache.kept, ""
-    if split and config.split:
-        splits, lost = read_split(Path(config.split), dataset, cache)
+    if split and file:
+        splits, lost = read_split(Path(file), dataset, cache, bool(config.where))
         kept = np.flatnonzero(splits == SPLIT_NAMES[split])
     if not len(kept):
         reason = f" ({reasons(cache.skipped)})" if cache.skipped else ""

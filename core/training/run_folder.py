@@ -10,7 +10,9 @@ from typing import IO, Any, Final, final
 
 from core import __version__
 from core.config import RunConfig, from_dict, to_dict
+from core.data.dataset import TEST
 from core.data.file_lock import locked
+from core.data.split import open_split
 from core.diagnosis.metrics import Metrics
 from core.diagnosis.model_identity import BEST, CONFIG, find_model, read_identity, today
 from core.errors import DataError, InputError, LeafClinicError, StorageError
@@ -198,8 +200,16 @@ def list_sources(model: str, given: Mapping[str, Any]) -> list[str]:
     return [str(file), *(str(file.with_name(name)) for name in FILES if run), *named]
 
 
+def read_tested(path: Path) -> set[bytes]:
+    """SHA-256 of the test photos of the run in a folder, empty without a run. Raises DataError."""
+    if _find_run(path) is None or not (path / SPLIT).is_file():
+        return set()
+    written, by_content = open_split(path / SPLIT)
+    return {content for content, row in by_content.items() if written.splits[row] == TEST}
+
+
 def log_reading(path: Path, accuracy: float) -> str:
-    """Log an evaluation of a run on its test split. Returns a sentence on earlier ones, or why it is not logged."""
+    """Log an evaluation of a run on its test photos. Returns a sentence on earlier ones, or why it is not logged."""
     log, heading, told = path / READINGS, "date,weights,accuracy", ""
     row = csv_text([(today(), read_identity(path).hash, accuracy)])
     try:

@@ -144,9 +144,11 @@ def test_each_reading_of_the_test_split_is_logged_and_later_ones_are_told(traine
     assert "reading" not in first.stderr
     share, (row, _) = json.loads(first.stdout)["accuracy"], read_rows(log.read_text("utf-8"))
     assert (float(row["accuracy"]), row["weights"]) == (share, read_identity(run).hash)
+    for number, more in enumerate(((run,), (run / "best.safetensors", "--data", photos)), 3):
+        assert f"reading {number} of" in call("core.evaluate", *more, cache=cache).stderr
     told = f"This is reading 2 of this test split by this run (first: {row['date']}, {100 * share:.1f} %)."
     assert told in second.stderr
-    for damage, said in (((log.read_text("utf-8") * 2).strip(), "reading 5 of"), ("\0\0", "it is damaged: rename it")):
+    for damage, said in (((log.read_text("utf-8") * 2).strip(), "reading 9 of"), ("\0\0", "it is damaged: rename it")):
         log.write_text(damage, "utf-8")
         assert said in call(*asked, cache=cache).stderr
     log.unlink()
@@ -161,6 +163,17 @@ def test_each_reading_of_the_test_split_is_logged_and_later_ones_are_told(traine
         assert not (inside / log.name).exists()
     finally:
         shutil.rmtree(inside)
+
+
+def test_moved_photos_are_split_as_in_their_run_and_filtered_ones_not_missing(trained, photos, cache, tmp_path):
+    shutil.copytree(photos, tmp_path / "moved")
+    rows = read_rows((trained[0] / "split.csv").read_text("utf-8"))
+    manifest = tmp_path / "photos.csv"
+    manifest.write_text("\n".join(["path,label", *(f"moved/{row['path']},{row['label']}" for row in rows)]), "utf-8")
+    done = call("core.evaluate", trained[0], "--data", manifest, "--where", "label=green", "--split", "test", "--json",
+                cache=cache)  # fmt: skip
+    tested = sum((row["split"], row["label"]) == ("test", "green") for row in rows)
+    assert (json.loads(done.stdout)["photos"], "missing" in done.stderr) == (tested, False)
 
 
 def test_evaluate_tells_field_photos_and_the_slider_beside_the_figure(trained, photos, cache, tmp_path):
