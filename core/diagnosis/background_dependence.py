@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 
 from core.data.cache import PhotoCache
-from core.diagnosis.metrics import wilson_interval
+from core.diagnosis.metrics import Subset, wilson_interval
 from core.ops.contract import Array
 
 NEIGHBOURS: Final = 7
@@ -125,30 +125,30 @@ class BackgroundDependence:
             return None
         return BackgroundDependence(photos, *shares) if photos >= 0 and all(0 <= s <= 1 for s in shares) else None
 
-    def sentences(self, accuracy: float | None = None) -> tuple[str, ...]:
-        """The results as sentences; `accuracy`: of the model, on the photos of the border baseline."""
+    def sentences(self, reached: Subset | None = None) -> tuple[str, ...]:
+        """The results as sentences; `reached`: by the model, on the photos of the border baseline."""
         drop = self.plain - self.swapped
         low, _ = wilson_interval(round(self.plain * self.photos), self.photos)
         degree = AT_CHANCE if low <= self.commonest else "high" if drop > 0.1 else "moderate" if drop > 0.03 else "low"
         return (
-            *describe_border(self.border, self.commonest, accuracy),
+            *describe_border(self.border, self.commonest, reached),
             f"With the leaf placed on the background of another photo, accuracy changes from {100 * self.plain:.1f} % "
             f"to {100 * self.swapped:.1f} %; with the background blurred, to {100 * self.blurred:.1f} % ({self.photos} "
             f"validation photos). Dependence on the background: {degree}.",
         )
 
 
-def describe_border(border: float, commonest: float, accuracy: float | None = None) -> tuple[str, ...]:
-    """Sentences on the border baseline and the accuracy on the same photos. Shares 0..1."""
+def describe_border(border: float, commonest: float, reached: Subset | None = None) -> tuple[str, ...]:
+    """Sentences on the border baseline and the model's accuracy on the same photos. Shares 0..1."""
     texts = [f"Border baseline: {100 * border:.1f} % accuracy from eight small patches along the photo border, without "
             "the leaf, classified by the nearest training photos (always predicting the most common class: "
             f"{100 * commonest:.1f} %)."]  # fmt: skip
-    if accuracy is not None and accuracy - border < CLEARLY_BETTER:
+    if reached is not None and (reached.accuracy - border < CLEARLY_BETTER or reached.interval[0] <= border):
         texts.append("The network is not clearly better than the border baseline: nothing shows that it uses the "
                      "leaves.")
-    elif accuracy is not None:
-        texts.append(f"The network is {100 * (accuracy - border):.1f} points better than the border baseline; only "
-                     "this part must come from the leaves.")
+    elif reached is not None:
+        texts.append(f"The network is {100 * (reached.accuracy - border):.1f} points better than the border baseline; "
+                     "only this part must come from the leaves.")
     if (border - commonest) / max(1 - commonest, 1e-9) > HIGH_BORDER:
         texts.append("In these photos the background and light reveal the class, so the accuracy says little about "
                      "field photos.")

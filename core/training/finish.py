@@ -59,7 +59,8 @@ def finish_run(
     write_model(path, model)
     if evaluation.split == "test":
         log_reading(folder.path, evaluation.figures.accuracy)
-    folder.write_confusion(evaluation.figures)
+    if evaluation.figures.confusion:
+        folder.write_confusion(evaluation.figures)
     yield evaluation.to_event()
     folder.sync()
     history = read_history(folder.path / EVENTS)

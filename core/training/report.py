@@ -113,10 +113,12 @@ def _curves(history: History) -> str:
     def of_epochs(name: str) -> tuple[tuple[float, float], ...]:
         return tuple((e.epoch + 1.0, getattr(e, name)) for e in epochs)
 
+    several = any(e.mean_f1 is not None for e in epochs)
     charts = [
         draw_lines("Loss", [ChartSeries("training", of_steps("loss")),
                             ChartSeries("validation", of_epochs("validation_loss"))], "epoch"),
-        draw_lines("Accuracy", [ChartSeries("training", of_epochs("train_accuracy")),
+        draw_lines("All labels right at threshold 0.5" if several else "Accuracy",
+                               [ChartSeries("training", of_epochs("train_accuracy")),
                                 ChartSeries("validation", of_epochs("validation_accuracy"))], "epoch"),
         draw_lines("Learning rate", [ChartSeries("rate", of_steps("learning_rate"))], "epoch"),
         draw_lines("Photos per second", [ChartSeries("training", of_epochs("photos_per_second"))], "epoch"),

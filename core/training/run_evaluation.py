@@ -70,10 +70,11 @@ class RunEvaluation:
 
     @property
     def guessing(self) -> float | None:
-        """The share of the most common class, if the network is not clearly better; None for several labels too."""
+        """The share of the most common class or label set, if the network is not clearly better."""
         figures = self.figures
-        share = max((sum(row) for row in figures.confusion), default=0) / max(figures.photos, 1)
-        return share if figures.confusion and figures.interval[0] <= share else None
+        most = figures.several.commonest if figures.several else max(map(sum, figures.confusion), default=0)
+        share = most / max(figures.photos, 1)
+        return share if figures.interval[0] <= share else None
 
     def cautions(self) -> tuple[str, ...]:
         """Sentences on what the accuracy does not show."""
@@ -83,12 +84,14 @@ class RunEvaluation:
 
     def doubts(self) -> tuple[str, ...]:
         """Sentences on the dependence on border and background."""
-        accuracy = self.figures.accuracy if self.guessing is None else None
+        reached = Subset.whole(self.split, self.figures) if self.guessing is None else None
         if self.reading is not None:
-            return self.reading.sentences(accuracy)
-        if self.baseline is not None:
-            return describe_border(self.baseline.border, self.baseline.commonest, accuracy)
-        return ()
+            return self.reading.sentences(reached)
+        if self.baseline is None:
+            return ()
+        missing = ("There were too few validation photos to test changed backgrounds." if self.calibration_error is None
+                   else "Changed backgrounds were not tested: no leaf was found in the validation photos.")  # fmt: skip
+        return (*describe_border(self.baseline.border, self.baseline.commonest, reached), missing)
 
     def words(self) -> tuple[str, ...]:
         stated = "" if self.calibration_error is None else describe_error(self.calibration_error)

@@ -90,9 +90,9 @@ class RunFolder:
         return self.path / name
 
     def write_confusion(self, figures: Metrics) -> None:
-        """Write confusion.csv: one row per true class, one column per predicted class; no rows for several labels."""
+        """Write confusion.csv: one row per true class, one column per predicted class."""
         rows: list[list[Any]] = [["true \\ predicted", *figures.classes]]
-        rows += [[label, *counts] for label, counts in zip(figures.classes, figures.confusion, strict=False)]
+        rows += [[label, *counts] for label, counts in zip(figures.classes, figures.confusion, strict=True)]
         self.write(CONFUSION, csv_text(rows))
 
     def close(self) -> None:

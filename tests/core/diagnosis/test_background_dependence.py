@@ -19,6 +19,7 @@ from core.diagnosis.background_dependence import (
     describe_border,
     measure_baseline,
 )
+from core.diagnosis.metrics import Subset
 
 SIDE = 48
 
@@ -77,8 +78,9 @@ def test_at_chance_the_dependence_is_unknown(photos, plain, known):
 
 def test_the_border_is_read_beside_the_accuracy():
     assert "Border baseline: 63.7 %" in describe_border(0.637, 0.112)[0]
-    assert any("27.5 points better" in s for s in describe_border(0.6, 0.5, 0.875))
-    assert any("nothing shows that it uses the leaves" in s for s in describe_border(0.85, 0.5, 0.875))
+    assert any("27.5 points better" in s for s in describe_border(0.6, 0.5, Subset("", 80, 70)))
+    assert any("nothing shows that it uses the leaves" in s for s in describe_border(0.85, 0.5, Subset("", 8000, 7000)))
+    assert any("nothing shows that it uses the leaves" in s for s in describe_border(0.6, 0.5, Subset("", 32, 22)))
     assert len(describe_border(0.2, 0.1)) == 1
 
 

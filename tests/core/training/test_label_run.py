@@ -15,6 +15,7 @@ from core.diagnosis.prediction import Predictor
 from core.errors import ModelFileError
 from core.training.checkpoint import RunState
 from core.training.events import EpochDone
+from core.training.run_evaluation import RunEvaluation
 from core.training.transfer import first_network
 from tests.helpers.runs import only, train
 from tests.helpers.tiny_photos import write_photos
@@ -47,6 +48,7 @@ def test_a_run_learns_labels_sets_thresholds_and_diagnoses(
     assert diagnose.main([config.out, str(folder / "green+brown" / "000.png"), "--json"]) == 0
     assert '"threshold"' in capsys.readouterr().out
     report = Path(config.out, "report.html").read_text("utf-8")
+    assert not Path(config.out, "confusion.csv").exists(), "it would have no rows"
     assert ("mean average precision" in report, "Pictures without a leaf" in report) == (True, False)
     assert export.main([config.out, "--onnx", str(tmp_path / "labels.onnx")]) == 0
     assert evaluate.main([str(tmp_path / "labels.onnx"), "--data", str(folder), "--cache", config.cache]) == 0
@@ -71,6 +73,7 @@ def test_the_best_epoch_has_the_highest_mean_average_precision():
     after = first.after_epoch(ranked, 0.0)
     assert (first.best_accuracy, ranked.accuracy) == (pytest.approx(2 / 3), pytest.approx(1 / 3))
     assert (after.best_epoch, after.best_score, after.best_accuracy) == (1, 1.0, ranked.accuracy)
+    assert RunEvaluation("test", ranked).guessing == ranked.accuracy, "of the most common label set"
 
 
 def figures(sets, logits):

@@ -63,7 +63,7 @@ def data():
     logits, labels = np.eye(2)[[0, 0, 0, 1, 1, 1, 1, 1]], np.array([0, 0, 0, 0, 1, 1, 1, 1])
     figures = compute_metrics(logits, labels, ("<rust>", "healthy"))
     evaluation = RunEvaluation("test", figures, (Subset("lab photos", 4, 4), Subset("field photos", 4, 3)),
-                               baseline=Baseline(0.6, 0.5), reading=BackgroundDependence(8, 0.6, 0.5, 0.9, 0.8, 0.7),
+                               baseline=Baseline(0.4, 0.5), reading=BackgroundDependence(8, 0.4, 0.5, 0.9, 0.8, 0.7),
                                calibration_error=0.02)  # fmt: skip
     bins = [{"low": 0.0, "high": 1.0, "photos": 8, "stated": 0.8, "right": 0.9}]
     curve = [[1.0, 0.2, 0.9, 0.0], [0.5, 0.6, 1.0, 0.4]]
@@ -90,8 +90,8 @@ def test_the_page_is_whole_and_needs_nothing_else(data):
     checker.feed(render_report(data))
     assert (checker.open, checker.links) == ([], [])
     for words in ("Accuracy 87.5 %: 7 of 8 test photos correct", "<rust>", "1 photo is excluded.", "1.5 minutes",
-                  "Eight photos.", "lab photos 100.0 %", "field photos 75.0 %", "Border baseline: 60.0 %",
-                  "27.5 points better", "changes from 90.0 % to 70.0 %", "Model card", "leafclinic evaluate",
+                  "Eight photos.", "lab photos 100.0 %", "field photos 75.0 %", "Border baseline: 40.0 %",
+                  "47.5 points better", "changes from 90.0 % to 70.0 %", "Model card", "leafclinic evaluate",
                   "<rust> was predicted as healthy: 1 of 4 photos", "--epochs 2 --split",
                   "Expected calibration error on the validation photos: 2.0 %"):
         assert keep_percents(words) in checker.text
@@ -106,6 +106,9 @@ def test_a_run_without_the_tests_of_the_leaf_says_so(data):
     bare = replace(data.evaluation, baseline=None, reading=None, places=())
     said = [text in render_report(replace(data, evaluation=bare)) for text in ("Not tested in this", "Border baseline")]
     assert said == [True, False]
+    few, bare = (replace(data.evaluation, reading=None, calibration_error=error) for error in (None, 0.02))
+    assert few.doubts()[-1] == "There were too few validation photos to test changed backgrounds."
+    assert bare.doubts()[-1].endswith("no leaf was found in the validation photos.")
 
 
 def test_a_network_that_is_never_surer_of_one_photo_than_of_another_has_no_curve(data):
@@ -167,7 +170,7 @@ def test_a_browser_without_network_shows_the_page(data, tmp_path):
     page.write_text(render_report(data), "utf-8")
     dom, shot = look_at(page, tmp_path)
     assert dom.count("<svg") >= 8
-    assert "27.5 points better" in dom
+    assert "47.5 points better" in dom
     pixels = cv2.imread(str(shot)).reshape(-1, 3)
     assert (np.abs(pixels.astype(int) - (77, 122, 31)).max(axis=1) < 8).sum() > 1000  # bars in green, BGR
 
