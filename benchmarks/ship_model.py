@@ -21,6 +21,7 @@ import numpy as np
 
 from benchmarks.pack_photos import chosen_rows
 from core.data.photo_reader import read_photo
+from core.diagnosis.background_dependence import border_features, evaluate_border
 from core.diagnosis.calibration import crop_of
 from core.diagnosis.completion import LabelledPhotos, complete_model
 from core.diagnosis.model_file import (
@@ -101,7 +102,9 @@ def ship(trained: ModelFile, root: Path, made: str, device: str = "cpu") -> Mode
     model = replace(trained, licence=LICENCE, figures=kept, sections={}, extra={})
     train = read_part(root, "train", model.classes, model.source_side, PER_CLASS)
     validation = read_part(root, "val", model.classes, model.source_side)
-    model = complete_model(model, train, validation, device=device)
+    patches, queries = (border_features(part.photos, np.arange(len(part.photos))) for part in (train, validation))
+    baseline = evaluate_border(patches, train.labels, queries, validation.labels)
+    model = complete_model(model, train, validation, device=device, baseline=baseline)
     bins = model.sections[CALIBRATION]["bins"]
     photos = len(validation.labels)
     reached = {"validation_photos": photos, "validation_accuracy": sum(b["photos"] * b["right"] for b in bins) / photos}

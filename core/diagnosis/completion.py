@@ -18,8 +18,6 @@ from core.diagnosis import background_dependence
 from core.diagnosis.background_dependence import (
     BackgroundDependence,
     Baseline,
-    border_features,
-    evaluate_border,
     measure_backgrounds,
 )
 from core.diagnosis.calibration import (
@@ -65,13 +63,12 @@ class LabelledPhotos:
 
 def complete_model(
     model: ModelFile, train: LabelledPhotos, validation: LabelledPhotos, *, device: str = "cpu", threads: int = 0,
-    seed: int = 0, report: ReportStage = ignore, baseline: Baseline | None = None, leaf_tests: bool = True,
-    communicator: Communicator = SINGLE,
+    seed: int = 0, report: ReportStage = ignore, baseline: Baseline | None = None, communicator: Communicator = SINGLE,
 ) -> ModelFile:  # fmt: skip
     """Return the model with temperatures, sections and feature statistics; its weights are unchanged.
 
-    baseline: the border baseline if already measured, else it is measured on the validation photos; leaf_tests: whether
-    to run the background tests; communicator: of ranks that all call this with the same arguments, and share the work.
+    baseline: the border baseline, None to skip the background tests; communicator: of ranks that all call this with the
+    same arguments, and share the work.
     """
     outputs = find_nodes(model.graph).names
     with closing(Predictor(model, device=device, batch=CHUNK, threads=threads, outputs=outputs)) as predictor:
@@ -82,18 +79,12 @@ def complete_model(
         model = _with_temperatures(model, seen.logits, validation.truth)
         model = with_thresholds(model, known, few.truth, seen, validation.truth)
         sections = dict(model.sections)
-        if leaf_tests:
-            baseline = baseline or measure_border(train, validation)
+        if baseline is not None:
             reading = measure_dependence(model, predictor, validation, baseline, seed, report, communicator)
             sections |= {background_dependence.SECTION: asdict(reading)} if reading else {}
     reliability = asdict(measure_reliability(state_probabilities(model, seen.logits), validation.truth))
     calibration = {**reliability, "bins": list(reliability["bins"])}
     return replace(model, sections={**sections, CALIBRATION: calibration})
-
-
-def measure_border(train: LabelledPhotos, evaluated: LabelledPhotos) -> Baseline:
-    features, queries = (border_features(part.photos, np.arange(len(part.photos))) for part in (train, evaluated))
-    return evaluate_border(features, train.labels, queries, evaluated.labels)
 
 
 def sample_per_class(labels: Array, most: int, seed: int) -> Array:

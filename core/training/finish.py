@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from dataclasses import asdict, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,7 @@ from core.training.commands import Commands, ThreadedJob
 from core.training.events import Progress, RunEvaluated, read_history
 from core.training.report import ReportData, render_report
 from core.training.run_evaluation import RunEvaluation, evaluate_run, evaluated_rows
-from core.training.run_folder import EVENTS, REPORT, RunFolder, log_reading
+from core.training.run_folder import EVENTS, REPORT, SPLIT, RunFolder, log_reading
 from core.training.setup import Setup, describe_prevented_leakage
 
 LEAST_PHOTOS: Final = 30
@@ -66,7 +67,7 @@ def finish_run(
     history = read_history(folder.path / EVENTS)
     data = ReportData(
         config=setup.config, history=history, evaluation=evaluation, model=model, conditions=setup.conditions,
-        seconds=state.seconds,
+        seconds=state.seconds, photos=describe_photos(setup.photos, folder.path / SPLIT),
     )
     folder.write(REPORT, render_report(data))
     return evaluation
@@ -115,7 +116,7 @@ def complete_trained_model(
     def work(report: ReportStage) -> ModelFile:
         return complete_model(
             model, train, validation, device=device, threads=threads, seed=seed, report=report, baseline=baseline,
-            leaf_tests=setup.config.leaf_tests, communicator=setup.communicator,
+            communicator=setup.communicator,
         )
 
     if device == "cuda":  # a CUDA context belongs to the thread that made it
@@ -139,6 +140,19 @@ def _take_validation(photos: PhotoSet) -> LabelledPhotos:
         chosen = sample_per_class(labels, max(most // len(photos.dataset.classes), 1), 0)
         rows, labels = rows[chosen], labels[chosen]
     return LabelledPhotos(photos.cache.gather(rows), np.asarray(labels), photos.sets)
+
+
+def describe_photos(photos: PhotoSet, split: Path) -> tuple[tuple[str, str], ...]:
+    """Rows of the report: training photos of each class, where groups come from, and the hash of the split's file."""
+    labels, free = photos.training[1], photos.dataset.ungrouped
+    members = np.eye(len(photos.classes), dtype=bool) if photos.sets is None else photos.sets.members
+    by_class = zip(photos.classes, np.bincount(labels, minlength=len(members)) @ members, strict=True)
+    likeness = "file names, times and likeness of the photos"
+    return (
+        ("Training photos by class", ", ".join(f"{name} {count}" for name, count in by_class)),
+        ("Groups from", likeness if free.all() else f"the manifest, else {likeness}" if free.any() else "the manifest"),
+        ("SHA-256 of split.csv", sha256(split.read_bytes()).hexdigest()),
+    )
 
 
 def describe_data(setup: Setup, model: ModelFile) -> ModelFile:

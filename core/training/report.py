@@ -29,6 +29,8 @@ from core.training.run_folder import SPLIT
 MOST_CONFUSIONS: Final = 5
 WIDTHS: Final = ("21%", "10%", "11%", "11%", "13%", "13%", "13%", "8%")
 """Column widths of the table of classes, which Qt's rich text needs."""
+ALWAYS: Final = frozenset({"optimizer", "learning_rate", "weight_decay", "batch_size", "schedule", "augment"})
+"""Settings that the report lists also at their defaults."""
 ELSEWHERE: Final = frozenset({"out", "cache", "split", "device", "threads", "preset", "minutes"})
 """Settings that the command sets separately or that do not affect the result; a time limit is not reproducible."""
 LOW_RECALL: Final = 0.8
@@ -44,6 +46,7 @@ class ReportData:
     model: ModelFile
     conditions: Conditions
     seconds: float
+    photos: tuple[tuple[str, str], ...] = ()
 
 
 def render_report(data: ReportData) -> str:
@@ -198,12 +201,13 @@ def _draw_coverage(thresholds: Thresholds, least: float) -> str:
 
 
 def _deeds(data: ReportData) -> str:
-    facts = [("Computed on", data.conditions.device), ("Parameters", f"{data.model.parameters:,}")]
+    mean, deviation = (data.model.graph.nodes[0].attributes[name] for name in ("mean", "std"))
+    facts = [("Interpolation", f"area averaging to {data.model.source_side} pixels; bilinear to enlarge and augment"),
+             ("Normalization", f"(RGB / 255 - mean) / deviation, mean {mean}, deviation {deviation}"), *data.photos]
     if started := data.history.started:
         facts.append(("Photos by split", f"{started.train_photos} training, {started.validation_photos} validation, "
                                 f"{started.test_photos} test"))
     facts.append(("Epochs computed", f"{len(data.history.epochs)} of {data.config.epochs}"))
-    facts.append(("Time", f"{data.seconds / 60:.1f} minutes"))
     facts.append(("Waiting for data", f"{100 * data.history.waiting_share():.1f} % of the training time"))
     facts += _changed(data.config)
     return page.table(("", ""), [(escape(name), escape(value)) for name, value in facts])
@@ -226,10 +230,8 @@ def describe_reproducibility(config: RunConfig, conditions: Conditions) -> str:
     if config.minutes:
         return (f"{made} The training had a time limit of {config.minutes:g} minutes, so its number of steps depends "
                 "on the speed of the computer. The first command reproduces the accuracy in any case.")  # fmt: skip
-    return (
-        f"{made} Under the same conditions the result is bit-identical; under others, rounding may change some "
-        "predictions."
-    )
+    return (f"{made} Under the same conditions the result is bit-identical; under others, rounding may change some "
+            "predictions.")  # fmt: skip
 
 
 def evaluation_command(config: RunConfig, evaluated: str) -> str:
@@ -263,7 +265,6 @@ def _option(name: str, value: Any) -> list[str]:
 
 
 def _changed(config: RunConfig) -> Sequence[tuple[str, str]]:
-    rows = ((row.label, getattr(config, name), entry.default) for name, (entry, row) in settings().items()
-            if name not in ("out", "cache"))  # fmt: skip
-    return [(label, ", ".join(value) if isinstance(value, tuple) else str(value))
-            for label, value, default in rows if value != default]  # fmt: skip
+    rows = ((row.label, getattr(config, name)) for name, (entry, row) in settings().items()
+            if name in ALWAYS or name not in ("out", "cache") and getattr(config, name) != entry.default)  # fmt: skip
+    return [(label, ", ".join(value) if isinstance(value, tuple) else str(value)) for label, value in rows]

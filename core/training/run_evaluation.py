@@ -102,13 +102,11 @@ class RunEvaluation:
         return tuple(filter(None, (describe_accuracy(self.figures, self.split), describe_subsets(self.parts), *groups)))
 
     def to_event(self) -> RunEvaluated:
-        baseline, reading = self.baseline, self.reading
         return RunEvaluated(
             split=self.split,
             parts=tuple((p.name, p.photos, p.right) for p in (Subset.whole(self.split, self.figures), *self.parts)),
-            border=None if baseline is None else baseline.border,
-            commonest=None if baseline is None else baseline.commonest,
-            **{name: getattr(reading, name, None) for name in ("plain", "blurred", "swapped")},
+            **{name: getattr(self.baseline, name, None) for name in ("border", "commonest")},
+            **{name: getattr(self.reading, name, None) for name in ("plain", "blurred", "swapped")},
             words=self.words(),
         )
 

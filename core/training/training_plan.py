@@ -9,7 +9,6 @@ import numpy as np
 
 from core.communicator import SINGLE, Communicator
 from core.config import RunConfig
-from core.data.dataset import TRAIN
 from core.data.preparation import PhotoSet
 from core.device import Plan
 from core.errors import OutOfMemory
@@ -39,7 +38,7 @@ def compile_for_training(
     graph = add_loss(config, graph, class_weights(config, photos))
     if device == "cuda":
         yield Progress("compile", 0, 0)
-    plan, batch = compile_fitting(config, graph, device, len(photos.rows(TRAIN)), communicator)
+    plan, batch = compile_fitting(config, graph, device, len(photos.training[1]), communicator)
     if device != "cuda" or not config.tune or communicator.size > 1:
         notes = (untuned_note(), TUNED_ALONE if config.tune else None) if device == "cuda" else ()
         return plan, batch, tuple(note for note in notes if note)
@@ -53,10 +52,11 @@ def compile_for_training(
 def compile_fitting(
     config: RunConfig, graph: Graph, device: str, photos: int, communicator: Communicator = SINGLE
 ) -> tuple[Plan, int]:
-    """The training plan of a graph with its loss, and its batch: as configured, or with 0 the largest that fits the
-    device of every rank."""
+    """The training plan of a graph with its loss, and its batch: as configured, at most all photos, or with 0 the
+    largest that fits the device of every rank."""
     if config.batch_size:
-        return compile_training(config, graph, device, config.batch_size, communicator), config.batch_size
+        batch = min(config.batch_size, -(-photos // config.accumulate) * config.accumulate)
+        return compile_training(config, graph, device, batch, communicator), batch
     batch = auto_batch(device, photos, communicator.size)
     while True:
         plan: Plan | None = None

@@ -43,7 +43,7 @@ def known():
     head = fit_head(LinearHead(np.zeros((4, FEATURES)), np.zeros(4)), samples, samples, 1e-6)
     weights = {"head.weight": head.weight.astype(np.float32), "head.bias": head.bias.astype(np.float32)}
     model = replace(model, weights={**model.weights, **weights})
-    return complete_model(model, train, take_photos(20, 1), threads=1, leaf_tests=False)
+    return complete_model(model, train, take_photos(20, 1), threads=1)
 
 
 @pytest.fixture

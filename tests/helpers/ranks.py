@@ -13,6 +13,7 @@ import numpy as np
 from core.communicator import Communicator, SingleProcess
 from core.config import RunConfig
 from core.device import Optimizer, PhotoBatch
+from core.diagnosis.background_dependence import Baseline
 from core.diagnosis.completion import complete_model
 from core.distributed.rank_environment import connect, find_rank
 from core.errors import InputError
@@ -75,7 +76,8 @@ def take_uneven_steps(
 def complete_together(ranks: Communicator) -> dict[str, object]:
     model = small_model(("apple/scab", "background/none", "bean/rust"), squares.SIDE)
     photos = squares.squares(40, 0), squares.squares(41, 1)
-    split, alone = (complete_model(model, *photos, threads=1, communicator=one) for one in (ranks, SingleProcess()))
+    split, alone = (complete_model(model, *photos, threads=1, baseline=Baseline(0.5, 0.5), communicator=one)
+                    for one in (ranks, SingleProcess()))  # fmt: skip
     return {"sections": [split.sections, alone.sections], "temperatures": [split.temperature, alone.temperature],
             "extra": max(float(np.abs(split.extra[name] - alone.extra[name]).max()) for name in alone.extra)}
 

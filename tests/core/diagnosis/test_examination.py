@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
+from core.diagnosis.background_dependence import Baseline
 from core.diagnosis.calibration import fit_class_temperatures, measure_reliability, state_probabilities
 from core.diagnosis.completion import complete_model, compute_outputs, sample_per_class
 from core.diagnosis.examination import Examiner
@@ -20,7 +21,7 @@ from tests.helpers.squares import SIDE, squares
 @pytest.fixture(scope="module")
 def completed():
     model = small_model(("apple/scab", "background/none", "bean/rust"), SIDE)
-    return complete_model(model, squares(40, 0), squares(40, 1))
+    return complete_model(model, squares(40, 0), squares(40, 1), baseline=Baseline(0.5, 0.5))
 
 
 def test_completion_adds_temperature_sections_and_statistics(completed, tmp_path):
@@ -45,7 +46,7 @@ def test_completion_fits_temperatures_by_crop_and_all_it_tells_is_of_these(compl
     at_all = completed.sections["rejection"]["curve"][0]
     assert at_all[1] == pytest.approx(stated.max(axis=1).min())
     stale = replace(completed, temperature=9.0, class_temperatures=(1.0, 2.0, 3.0), sections={}, extra={})
-    again = complete_model(stale, squares(40, 0), seen, leaf_tests=False)
+    again = complete_model(stale, squares(40, 0), seen)
     assert (again.temperature, again.class_temperatures) == (completed.temperature, completed.class_temperatures)
 
 

@@ -39,9 +39,10 @@ def test_a_batch_of_0_leaves_an_epoch_its_steps(device, photos, batch):
 def test_class_weights_are_one_on_average_and_larger_for_rare_classes(tiny, tmp_path):
     for number in range(3, 12):
         (tmp_path / "photos" / "brown" / f"{number:03d}.png").unlink()
-    config = tiny(class_weights="balanced", validation=0.1, test=0.0)
+    config = tiny(class_weights="balanced", validation=0.1, test=0.0, batch_size=400)
     setup = finish(set_up(config, Commands()))
     labels = setup.train.labels
+    assert setup.config.batch_size == setup.train.batch == len(labels), "a batch has no more photos than there are"
     brown, green = class_weights(config, setup.photos)
     assert brown / green == pytest.approx((labels == 1).sum() / (labels == 0).sum())
     assert np.array([brown, green])[labels].mean() == pytest.approx(1)
@@ -137,7 +138,7 @@ def test_tuning_that_several_processes_skip_is_said(monkeypatch):
     monkeypatch.setattr(training_plan, "add_loss", lambda *_: None)
     monkeypatch.setattr(training_plan, "compile_fitting", lambda *_: ("plan", 4))
     monkeypatch.setattr(training_plan, "untuned_note", lambda: None)
-    photos = Mock(rows=lambda part: range(8))
+    photos = Mock(training=(range(8), range(8)))
     compiled = training_plan.compile_for_training(RunConfig(tune=True), None, "cuda", photos, {}, Mock(size=2))
     assert next(compiled).stage == "compile"
     assert finish(compiled) == ("plan", 4, (training_plan.TUNED_ALONE,))

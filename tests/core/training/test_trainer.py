@@ -3,6 +3,7 @@
 import csv
 import json
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -40,6 +41,9 @@ def test_it_learns_to_tell_two_colours_says_so_in_order_and_its_folder_holds_all
     assert Path(finished.model_path).is_file()
     page = Path(finished.report_path).read_text("utf-8")
     assert ("macro F1" in page, "Knowledge distillation" in page) == (True, False)
+    half, split = only(events, RunStarted)[0].train_photos // 2, Path(config.out, "split.csv").read_bytes()
+    facts = (f"brown {half}, green {half}", "adamw", "Normalization", "file names, times", sha256(split).hexdigest())
+    assert not [words for words in facts if words not in page]
     assert not [e for e in only(events, Warned) if e.urgent or "Teachers:" in e.message]
     assert "teachers" not in read_tensor_file(Path(config.out) / LAST, "checkpoint", VERSION).header
     assert last_weights(config).teachers == ()
