@@ -52,7 +52,7 @@ def evaluate(argv: Sequence[str]) -> int:
         raise DataError(f"These runs divide their photos differently. Train them with --split {runs[0] / SPLIT}, "
                         "or evaluate them with --data.")  # fmt: skip
     fallback = next(iter(splits.values())) if len(splits) == 1 else ""
-    evaluations = [_evaluate_one(run, config, own, split, coverage, fallback) for run in runs]
+    evaluations = [_evaluate(run, config, own, split, coverage, fallback) for run in runs]
     if arguments.json:
         text = json_line(describe_json(evaluations[0]) if len(runs) == 1 else compare_json(runs, evaluations))
     else:
@@ -66,11 +66,8 @@ def evaluate(argv: Sequence[str]) -> int:
     return EXIT_DONE
 
 
-def _evaluate_one(
-    run: Path, config: RunConfig, own: bool, split: str, coverage: float | None, fallback: str
-) -> Evaluation:
-    """The evaluation of a model; its warnings go to stderr. own: on a run's photos and split. One on photos of its test
-    split is logged."""
+def _evaluate(run: Path, config: RunConfig, own: bool, split: str, coverage: float | None, fallback: str) -> Evaluation:
+    """The evaluation of a model, logged if on test photos of its run; warnings go to stderr. own: on a run's photos."""
     if own:
         trained = read_config(run)
         config = replace(trained, device=config.device, threads=config.threads, split=str(run / SPLIT),

@@ -84,9 +84,8 @@ def measure_border(setup: Setup) -> Generator[Progress, None, Baseline | None]:
         return None
     photos = setup.photos
     yield Progress("border", 0, 0)
-    return measure_baseline(
-        photos.cache, photos.dataset.labels, photos.rows(TRAIN), evaluated_rows(setup), setup.config.seed
-    )
+    rows = photos.rows(TRAIN), evaluated_rows(setup)
+    return measure_baseline(photos.cache, photos.dataset.labels, *rows, setup.config.seed)
 
 
 def share_best(
@@ -142,16 +141,18 @@ def _take_validation(photos: PhotoSet) -> LabelledPhotos:
     return LabelledPhotos(photos.cache.gather(rows), np.asarray(labels), photos.sets)
 
 
-def describe_photos(photos: PhotoSet, split: Path) -> tuple[tuple[str, str], ...]:
-    """Rows of the report: training photos of each class, where groups come from, and the hash of the split's file."""
+def describe_photos(photos: PhotoSet, file: Path) -> tuple[tuple[str, str], ...]:
+    """Rows of the report: numbers of photos, where groups come from, and the hash of the split's file."""
     labels, free = photos.training[1], photos.dataset.ungrouped
     members = np.eye(len(photos.classes), dtype=bool) if photos.sets is None else photos.sets.members
     by_class = zip(photos.classes, np.bincount(labels, minlength=len(members)) @ members, strict=True)
+    sizes = (f"{len(photos.rows(split))} {name}" for split, name in enumerate(("training", "validation", "test")))
     likeness = "file names, times and likeness of the photos"
     return (
+        ("Photos by split", ", ".join(sizes)),
         ("Training photos by class", ", ".join(f"{name} {count}" for name, count in by_class)),
         ("Groups from", likeness if free.all() else f"the manifest, else {likeness}" if free.any() else "the manifest"),
-        ("SHA-256 of split.csv", sha256(split.read_bytes()).hexdigest()),
+        ("SHA-256 of split.csv", sha256(file.read_bytes()).hexdigest()),
     )
 
 

@@ -72,18 +72,17 @@ def render_report(data: ReportData) -> str:
 
 def _summary(evaluation: RunEvaluation) -> list[str]:
     """The main figures, lab beside field, and what they mean."""
-    figures = evaluation.figures
+    figures, baseline, reading = evaluation.figures, evaluation.baseline, evaluation.reading
     parts = evaluation.parts if len(evaluation.parts) > 1 else (Subset.whole(f"{evaluation.split} photos", figures),)
     right = "all labels right" if figures.several else "right"
     shown = [(percent(p.accuracy), f"{right}, {p.name}", f"{percents(*p.interval)}, {p.photos} photos") for p in parts]
     shown.append((f"{figures.macro_f1:.3f}", "macro F1", "mean over the classes"))
     if figures.several:
         shown.append((f"{figures.several.average_precision:.3f}", "mean average precision", "mean over the labels"))
-    if evaluation.baseline is not None:
-        shown.append((percent(evaluation.baseline.border), "from the border only", "without the leaf"))
-    if evaluation.reading is not None:
-        plain = percent(evaluation.reading.plain)
-        shown.append((percent(evaluation.reading.swapped), "on another background", f"instead of {plain}"))
+    if baseline is not None:
+        shown.append((percent(baseline.border), "from the border only", "without the leaf"))
+    if reading is not None:
+        shown.append((percent(reading.swapped), "on another background", f"instead of {percent(reading.plain)}"))
     cautions = map(page.note, evaluation.cautions())
     return [page.tiles(shown), page.paragraphs([evaluation.verdict()], "lead"), *cautions]
 
@@ -99,11 +98,10 @@ def _leaf(evaluation: RunEvaluation) -> list[str]:
     if baseline is not None:
         rows += [("border baseline", baseline.border, page.RED),
                  ("always the most common class", baseline.commonest, page.MUTED)]  # fmt: skip
-    more = []
     if not evaluation.parts:
-        more.append("It is not known where these photos were taken. Evaluate your own field photos with --field "
-                    "FOLDER: accuracy on lab photos says little about plants outdoors.")
-    return [page.bullets([*doubts, *more]), draw_bars("Accuracy", rows)]
+        doubts = (*doubts, "It is not known where these photos were taken. Evaluate your own field photos with --field "
+                           "FOLDER: accuracy on lab photos says little about plants outdoors.")  # fmt: skip
+    return [page.bullets(doubts), draw_bars("Accuracy", rows)]
 
 
 def _curves(history: History) -> str:
@@ -116,13 +114,12 @@ def _curves(history: History) -> str:
     def of_epochs(name: str) -> tuple[tuple[float, float], ...]:
         return tuple((e.epoch + 1.0, getattr(e, name)) for e in epochs)
 
-    several = any(e.mean_f1 is not None for e in epochs)
     charts = [
         draw_lines("Loss", [ChartSeries("training", of_steps("loss")),
                             ChartSeries("validation", of_epochs("validation_loss"))], "epoch"),
-        draw_lines("All labels right at threshold 0.5" if several else "Accuracy",
-                               [ChartSeries("training", of_epochs("train_accuracy")),
-                                ChartSeries("validation", of_epochs("validation_accuracy"))], "epoch"),
+        draw_lines("Accuracy" + " at threshold 0.5" * any(e.mean_f1 is not None for e in epochs),
+                   [ChartSeries("training", of_epochs("train_accuracy")),
+                    ChartSeries("validation", of_epochs("validation_accuracy"))], "epoch"),
         draw_lines("Learning rate", [ChartSeries("rate", of_steps("learning_rate"))], "epoch"),
         draw_lines("Photos per second", [ChartSeries("training", of_epochs("photos_per_second"))], "epoch"),
     ]
@@ -203,13 +200,10 @@ def _draw_coverage(thresholds: Thresholds, least: float) -> str:
 def _deeds(data: ReportData) -> str:
     mean, deviation = (data.model.graph.nodes[0].attributes[name] for name in ("mean", "std"))
     facts = [("Interpolation", f"area averaging to {data.model.source_side} pixels; bilinear to enlarge and augment"),
-             ("Normalization", f"(RGB / 255 - mean) / deviation, mean {mean}, deviation {deviation}"), *data.photos]
-    if started := data.history.started:
-        facts.append(("Photos by split", f"{started.train_photos} training, {started.validation_photos} validation, "
-                                f"{started.test_photos} test"))
-    facts.append(("Epochs computed", f"{len(data.history.epochs)} of {data.config.epochs}"))
-    facts.append(("Waiting for data", f"{100 * data.history.waiting_share():.1f} % of the training time"))
-    facts += _changed(data.config)
+             ("Normalization", f"(RGB / 255 - mean) / deviation, mean {mean}, deviation {deviation}"),
+             *data.photos, ("Epochs computed", f"{len(data.history.epochs)} of {data.config.epochs}"),
+             ("Waiting for data", f"{100 * data.history.waiting_share():.1f} % of the training time"),
+             *_changed(data.config)]  # fmt: skip
     return page.table(("", ""), [(escape(name), escape(value)) for name, value in facts])
 
 

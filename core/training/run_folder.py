@@ -91,9 +91,8 @@ class RunFolder:
 
     def write_confusion(self, figures: Metrics) -> None:
         """Write confusion.csv: one row per true class, one column per predicted class."""
-        rows: list[list[Any]] = [["true \\ predicted", *figures.classes]]
-        rows += [[label, *counts] for label, counts in zip(figures.classes, figures.confusion, strict=True)]
-        self.write(CONFUSION, csv_text(rows))
+        rows = ([label, *counts] for label, counts in zip(figures.classes, figures.confusion, strict=True))
+        self.write(CONFUSION, csv_text([["true \\ predicted", *figures.classes], *rows]))
 
     def close(self) -> None:
         for file in self._logs.values():

@@ -136,13 +136,12 @@ def describe_start(event: events.RunStarted) -> str:
 
 
 def describe_epoch(event: events.EpochDone, epochs: int) -> str:
-    several = ""
+    more = ""
     if event.mean_f1 is not None:
-        ranked = f"mean average precision {event.average_precision:.3f}"
-        several = f" with all labels right at threshold 0.5, mean F1 {event.mean_f1:.3f}, {ranked}"
+        more = f" at threshold 0.5, mean F1 {event.mean_f1:.3f}, mean average precision {event.average_precision:.3f}"
     return (
         f"epoch {event.epoch + 1}/{epochs}: loss {event.train_loss:.3f}, accuracy {100 * event.train_accuracy:.1f} %, "
-        f"validation loss {event.validation_loss:.3f}, accuracy {100 * event.validation_accuracy:.1f} %{several}"
+        f"validation loss {event.validation_loss:.3f}, accuracy {100 * event.validation_accuracy:.1f} %{more}"
         f"{' (best so far)' if event.best else ''}, {event.photos_per_second:.0f} photos/s"
     )
 

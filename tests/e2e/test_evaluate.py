@@ -80,7 +80,7 @@ def test_several_runs_of_one_split_are_evaluated_with_mean_and_deviation(trained
     assert "divide their photos differently" in refused.stderr
 
 
-def test_evaluate_takes_one_split_of_a_manifest_and_filters_rows(trained, photos, cache):
+def test_evaluate_takes_one_split_of_a_manifest_or_of_the_run_and_filters_rows(trained, photos, cache, tmp_path):
     run = trained[0]
     rows = read_rows((run / "split.csv").read_text("utf-8"))
     manifest = photos / "manifest.csv"
@@ -92,6 +92,12 @@ def test_evaluate_takes_one_split_of_a_manifest_and_filters_rows(trained, photos
                      cache=cache)
     finally:
         manifest.unlink()
+    shutil.copytree(photos, tmp_path / "moved")
+    listed, wanted = tmp_path / "photos.csv", ("--where", "label=grey", "--split", "test", "--json")
+    listed.write_text("\n".join(["path,label", *(f"moved/{row['path']},{row['label']}" for row in rows)]), "utf-8")
+    grey = call("core.evaluate", run, "--data", listed, *wanted, cache=cache)
+    tested = sum((row["split"], row["label"]) == ("test", "grey") for row in rows)
+    assert (json.loads(grey.stdout)["photos"], "missing" in grey.stderr) == (tested, False)
     assert json.loads(found.stdout)["photos"] == sum(row["split"] == "test" for row in rows) > 0, found.stderr
     assert [c["photos"] for c in json.loads(green.stdout)["per_class"]] == [0, 12, 0], green.stderr
 
@@ -163,17 +169,6 @@ def test_each_reading_of_the_test_split_is_logged_and_later_ones_are_told(traine
         assert not (inside / log.name).exists()
     finally:
         shutil.rmtree(inside)
-
-
-def test_moved_photos_are_split_as_in_their_run_and_filtered_ones_not_missing(trained, photos, cache, tmp_path):
-    shutil.copytree(photos, tmp_path / "moved")
-    rows = read_rows((trained[0] / "split.csv").read_text("utf-8"))
-    manifest = tmp_path / "photos.csv"
-    manifest.write_text("\n".join(["path,label", *(f"moved/{row['path']},{row['label']}" for row in rows)]), "utf-8")
-    done = call("core.evaluate", trained[0], "--data", manifest, "--where", "label=green", "--split", "test", "--json",
-                cache=cache)  # fmt: skip
-    tested = sum((row["split"], row["label"]) == ("test", "green") for row in rows)
-    assert (json.loads(done.stdout)["photos"], "missing" in done.stderr) == (tested, False)
 
 
 def test_evaluate_tells_field_photos_and_the_slider_beside_the_figure(trained, photos, cache, tmp_path):

@@ -48,8 +48,8 @@ def test_a_run_learns_labels_sets_thresholds_and_diagnoses(
     assert diagnose.main([config.out, str(folder / "green+brown" / "000.png"), "--json"]) == 0
     assert '"threshold"' in capsys.readouterr().out
     report = Path(config.out, "report.html").read_text("utf-8")
-    assert not Path(config.out, "confusion.csv").exists(), "it would have no rows"
     assert ("mean average precision" in report, "Pictures without a leaf" in report) == (True, False)
+    assert not Path(config.out, "confusion.csv").exists(), "it would have no rows"
     assert export.main([config.out, "--onnx", str(tmp_path / "labels.onnx")]) == 0
     assert evaluate.main([str(tmp_path / "labels.onnx"), "--data", str(folder), "--cache", config.cache]) == 0
     assert export.main([str(tmp_path / "labels.onnx"), "--onnx", str(tmp_path / "again.onnx")]) == 2

@@ -106,9 +106,8 @@ def test_a_run_without_the_tests_of_the_leaf_says_so(data):
     bare = replace(data.evaluation, baseline=None, reading=None, places=())
     said = [text in render_report(replace(data, evaluation=bare)) for text in ("Not tested in this", "Border baseline")]
     assert said == [True, False]
-    few, bare = (replace(data.evaluation, reading=None, calibration_error=error) for error in (None, 0.02))
-    assert few.doubts()[-1] == "There were too few validation photos to test changed backgrounds."
-    assert bare.doubts()[-1].endswith("no leaf was found in the validation photos.")
+    few, bare = (replace(data.evaluation, reading=None, calibration_error=error).doubts()[-1] for error in (None, 0.02))
+    assert ("too few validation photos" in few, "no leaf was found" in bare) == (True, True)
 
 
 def test_a_network_that_is_never_surer_of_one_photo_than_of_another_has_no_curve(data):
@@ -182,8 +181,7 @@ READING = BackgroundDependence(20, border=0.6, commonest=0.5, plain=0.85, blurre
 
 def test_an_event_tells_every_figure_that_was_measured_and_of_others_none():
     told = RunEvaluation("test", FIGURES, baseline=BASELINE, reading=READING).to_event()
-    assert (told.border, told.commonest) == (0.6, 0.5)
-    assert (told.plain, told.blurred, told.swapped) == (0.85, 0.8, 0.7)
+    assert (told.border, told.commonest, told.plain, told.blurred, told.swapped) == (0.6, 0.5, 0.85, 0.8, 0.7)
     assert told.parts[0] == ("test", 20, 17)
     told = RunEvaluation("test", FIGURES).to_event()
     assert {told.border, told.commonest, told.plain, told.blurred, told.swapped} == {None}
