@@ -52,8 +52,11 @@ def finish_run(
     setup: Setup, folder: RunFolder, state: RunState
 ) -> Generator[Progress | RunEvaluated, None, RunEvaluation]:
     """Complete the best model, evaluate it on unseen photos, and write its file and the report."""
-    path = folder.path / BEST
-    baseline = yield from measure_border(setup)
+    path, photos, baseline = folder.path / BEST, setup.photos, None
+    if setup.config.leaf_tests:
+        yield Progress("border", 0, 0)
+        rows = photos.rows(TRAIN), evaluated_rows(setup)
+        baseline = measure_baseline(photos.cache, photos.dataset.labels, *rows, setup.config.seed)
     model = yield from complete_trained_model(setup, *share_best(setup, read_model(path), baseline))
     evaluation = yield from evaluate_run(setup, model, baseline)
     model = evaluation.write_into(describe_data(setup, model))
@@ -67,7 +70,7 @@ def finish_run(
     history = read_history(folder.path / EVENTS)
     data = ReportData(
         config=setup.config, history=history, evaluation=evaluation, model=model, conditions=setup.conditions,
-        seconds=state.seconds, photos=describe_photos(setup.photos, folder.path / SPLIT),
+        seconds=state.seconds, photos=describe_photos(photos, folder.path / SPLIT),
     )
     folder.write(REPORT, render_report(data))
     return evaluation
@@ -76,16 +79,6 @@ def finish_run(
 def assist_finish(setup: Setup) -> Generator[Progress, None, None]:
     yield from complete_trained_model(setup, *share_best(setup))
     setup.validator.assist(setup.evaluated)
-
-
-def measure_border(setup: Setup) -> Generator[Progress, None, Baseline | None]:
-    """The border baseline of the evaluated photos; None if the settings exclude the background tests."""
-    if not setup.config.leaf_tests:
-        return None
-    photos = setup.photos
-    yield Progress("border", 0, 0)
-    rows = photos.rows(TRAIN), evaluated_rows(setup)
-    return measure_baseline(photos.cache, photos.dataset.labels, *rows, setup.config.seed)
 
 
 def share_best(
@@ -143,14 +136,13 @@ def _take_validation(photos: PhotoSet) -> LabelledPhotos:
 
 def describe_photos(photos: PhotoSet, file: Path) -> tuple[tuple[str, str], ...]:
     """Rows of the report: numbers of photos, where groups come from, and the hash of the split's file."""
-    labels, free = photos.training[1], photos.dataset.ungrouped
-    members = np.eye(len(photos.classes), dtype=bool) if photos.sets is None else photos.sets.members
-    by_class = zip(photos.classes, np.bincount(labels, minlength=len(members)) @ members, strict=True)
+    free = photos.dataset.ungrouped
+    by_class = photos.dataset.counts(photos.rows(TRAIN)) | dict.fromkeys(photos.added, len(photos.pictures))
     sizes = (f"{len(photos.rows(split))} {name}" for split, name in enumerate(("training", "validation", "test")))
     likeness = "file names, times and likeness of the photos"
     return (
         ("Photos by split", ", ".join(sizes)),
-        ("Training photos by class", ", ".join(f"{name} {count}" for name, count in by_class)),
+        ("Training photos by class", ", ".join(f"{name} {count}" for name, count in by_class.items())),
         ("Groups from", likeness if free.all() else f"the manifest, else {likeness}" if free.any() else "the manifest"),
         ("SHA-256 of split.csv", sha256(file.read_bytes()).hexdigest()),
     )

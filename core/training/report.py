@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Final, final
@@ -199,11 +198,13 @@ def _draw_coverage(thresholds: Thresholds, least: float) -> str:
 
 def _deeds(data: ReportData) -> str:
     mean, deviation = (data.model.graph.nodes[0].attributes[name] for name in ("mean", "std"))
+    chosen = ((row.label, getattr(data.config, name)) for name, (entry, row) in settings().items() if name in ALWAYS
+               or name not in ("out", "cache") and getattr(data.config, name) != entry.default)  # fmt: skip
     facts = [("Interpolation", f"area averaging to {data.model.source_side} pixels; bilinear to enlarge and augment"),
              ("Normalization", f"(RGB / 255 - mean) / deviation, mean {mean}, deviation {deviation}"),
              *data.photos, ("Epochs computed", f"{len(data.history.epochs)} of {data.config.epochs}"),
              ("Waiting for data", f"{100 * data.history.waiting_share():.1f} % of the training time"),
-             *_changed(data.config)]  # fmt: skip
+             *((label, ", ".join(value) if isinstance(value, tuple) else str(value)) for label, value in chosen)]
     return page.table(("", ""), [(escape(name), escape(value)) for name, value in facts])
 
 
@@ -256,9 +257,3 @@ def _option(name: str, value: Any) -> list[str]:
     if isinstance(value, tuple):
         return [word for each in value for word in (flag, each)]
     return [flag, {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)]
-
-
-def _changed(config: RunConfig) -> Sequence[tuple[str, str]]:
-    rows = ((row.label, getattr(config, name)) for name, (entry, row) in settings().items()
-            if name in ALWAYS or name not in ("out", "cache") and getattr(config, name) != entry.default)  # fmt: skip
-    return [(label, ", ".join(value) if isinstance(value, tuple) else str(value)) for label, value in rows]
