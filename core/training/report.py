@@ -106,6 +106,7 @@ def _leaf(evaluation: RunEvaluation) -> list[str]:
 def _curves(history: History) -> str:
     per_epoch = max(history.started.steps_per_epoch if history.started else 1, 1)
     steps, epochs = history.steps, history.epochs
+    several = any(epoch.mean_f1 is not None for epoch in epochs)
 
     def of_steps(name: str) -> tuple[tuple[float, float], ...]:
         return tuple((s.step / per_epoch, getattr(s, name)) for s in steps)
@@ -116,7 +117,7 @@ def _curves(history: History) -> str:
     charts = [
         draw_lines("Loss", [ChartSeries("training", of_steps("loss")),
                             ChartSeries("validation", of_epochs("validation_loss"))], "epoch"),
-        draw_lines("Accuracy" + " at threshold 0.5" * any(e.mean_f1 is not None for e in epochs),
+        draw_lines("Accuracy at threshold 0.5" if several else "Accuracy",
                    [ChartSeries("training", of_epochs("train_accuracy")),
                     ChartSeries("validation", of_epochs("validation_accuracy"))], "epoch"),
         draw_lines("Learning rate", [ChartSeries("rate", of_steps("learning_rate"))], "epoch"),
