@@ -15,11 +15,7 @@ from core.communicator import SINGLE, Communicator
 from core.data.dataset import ReportStage, ignore
 from core.data.label_sets import LabelSets
 from core.diagnosis import background_dependence
-from core.diagnosis.background_dependence import (
-    BackgroundDependence,
-    Baseline,
-    measure_backgrounds,
-)
+from core.diagnosis.background_dependence import BackgroundDependence, Baseline, measure_backgrounds
 from core.diagnosis.calibration import (
     fit_temperature,
     fit_temperatures,

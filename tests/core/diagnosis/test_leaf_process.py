@@ -52,21 +52,25 @@ def test_photos_of_any_shape_come_back_as_packed_masks():
             assert np.unpackbits(got, axis=-1, count=shape[1]).astype(bool).tobytes() == segment_leaf(photo).tobytes()
 
 
-@pytest.mark.thorough
-@pytest.mark.timeout(60)
-def test_a_process_that_dies_ends_in_a_sentence(leaves, monkeypatch):
-    """Each is killed at its third photo, whichever thread asks then."""
-    asked = []
-    answer = leaf_process.LeafProcess.pack
+def watch(monkeypatch, last=0):
+    """The processes of two that are asked, in order; each is killed at photo number `last`, whichever thread asks."""
+    asked, answer = [], leaf_process.LeafProcess.pack
 
     def pack(self, photo):
         asked.append(self._process)
-        if asked.count(self._process) == 3:
+        if asked.count(self._process) == last:
             self._process.kill()
         return answer(self, photo)
 
     monkeypatch.setattr(leaf_process.LeafProcess, "pack", pack)
     monkeypatch.setattr(backgrounds, "choose_processes", lambda photos, cores: 2)
+    return asked
+
+
+@pytest.mark.thorough
+@pytest.mark.timeout(60)
+def test_a_process_that_dies_ends_in_a_sentence(leaves, monkeypatch):
+    asked = watch(monkeypatch, 3)
     with pytest.raises(LeafClinicError, match="ended unexpectedly .* try again"):
         swap(leaves)
     assert all(process.poll() is not None for process in asked)
@@ -75,15 +79,7 @@ def test_a_process_that_dies_ends_in_a_sentence(leaves, monkeypatch):
 @pytest.mark.thorough
 @pytest.mark.timeout(60)
 def test_it_stops_within_a_second_and_leaves_no_process(leaves, monkeypatch):
-    asked = []
-    answer = leaf_process.LeafProcess.pack
-
-    def pack(self, photo):
-        asked.append(self._process)
-        return answer(self, photo)
-
-    monkeypatch.setattr(leaf_process.LeafProcess, "pack", pack)
-    monkeypatch.setattr(backgrounds, "choose_processes", lambda photos, cores: 2)
+    asked = watch(monkeypatch)
     with pytest.raises(Cancelled):
         swap(leaves, Mock(side_effect=Cancelled))
     assert len(asked) <= 4, "photos were looked at after the stop"
