@@ -21,8 +21,8 @@ from typing import Any
 import cv2
 import numpy as np
 
+from benchmarks.auroc import auroc
 from benchmarks.examination import examination_times
-from benchmarks.intervals import auroc, bootstrap_interval
 from benchmarks.model_card import render_card
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of
@@ -96,14 +96,11 @@ def accuracy_figures(logits: Array, labels: Array, rows: list[dict[str, str]], m
     parts += [Subset.count("crop named right", known_crop[leaves], groups[leaves]),
               Subset.count("healthy or not", (sick == truly)[leaves], groups[leaves])]  # fmt: skip
 
-    def macro(indices: Array) -> float:
-        return compute_metrics(logits[indices], labels[indices], model.classes).macro_f1
-
     return {
         "parts": [part.to_row() for part in parts],
         "groups": describe_groups(figures),
         "macro_f1": figures.macro_f1,
-        "macro_f1_interval_by_group": bootstrap_interval(macro, groups, rounds=200),
+        "macro_f1_interval_by_group": figures.f1_interval,
         "classes": [
             {"name": c.label, "photos": c.photos, "right": c.recall, "interval": list(c.recall_interval),
              "precision": c.precision, "f1": c.f1}

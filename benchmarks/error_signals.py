@@ -16,7 +16,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from benchmarks.intervals import auroc
+from benchmarks.auroc import auroc
 from benchmarks.join_photos import share_of
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.auroc import auroc
 from benchmarks.diagnosis import read_squares
-from benchmarks.intervals import auroc
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of
 from core.diagnosis.calibration import crop_of

@@ -118,9 +118,9 @@ def describe_json(evaluation: Evaluation) -> dict[str, object]:
     """The evaluation as a JSON object, a stable interface."""
     figures = evaluation.figures
     found: dict[str, object] = {
-        "photos": figures.photos, "accuracy": figures.accuracy,
-        "accuracy_interval": figures.interval, "macro_f1": figures.macro_f1,
-        "loss": figures.loss, "per_class": [asdict(c) for c in figures.per_class], "classes": figures.classes,
+        "photos": figures.photos, "accuracy": figures.accuracy, "accuracy_interval": figures.interval,
+        "macro_f1": figures.macro_f1, "macro_f1_interval": figures.f1_interval, "loss": figures.loss,
+        "per_class": [asdict(c) for c in figures.per_class], "classes": figures.classes,
     }  # fmt: skip
     found |= ({"confusion": figures.confusion} if figures.several is None
               else {"mean_average_precision": figures.several.average_precision})

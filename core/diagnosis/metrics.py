@@ -19,6 +19,8 @@ from core.ops.contract import Array
 
 Z_95: Final = 1.959964
 """Standard normal quantile of a two-sided 95 % interval."""
+ROUNDS: Final = 1000
+"""Samples of the bootstrap."""
 DEPENDENT: Final = 2
 """Weight, in photos, of the assumption that photos of a group are all right or all wrong."""
 FIELD: Final = "field"
@@ -60,7 +62,7 @@ class Metrics:
     """Metrics of a set of photos; `confusion` counts (true class, predicted class), or `several` has the counts.
 
     groups: number of groups, 0 if no group has several photos; effect: design effect of the accuracy; class_effects: of
-    the (precision, recall) of each class, empty without groups.
+    the (precision, recall) of each class, empty without groups; f1_interval: 95 % interval of `macro_f1`, if computed.
     """
 
     classes: tuple[str, ...]
@@ -70,6 +72,7 @@ class Metrics:
     groups: int = 0
     effect: float = 1.0
     class_effects: tuple[tuple[float, float], ...] = ()
+    f1_interval: tuple[float, float] | None = None
 
     @property
     def photos(self) -> int:
@@ -130,7 +133,7 @@ def compute_metrics(
     """Compute the metrics of logits ``(N, classes)`` for labels ``(N,)``; the loss is the mean cross entropy.
 
     sets: where photos have several labels, which `labels` then count; thresholds: of the probability of each label;
-    groups: int ``(N,)``, which the intervals then take into account.
+    groups: int ``(N,)``, which the intervals then take into account; the interval of macro F1 is computed with them.
     """
     if sets is not None:
         truth, stated = sets.members[labels], sigmoid(logits)
@@ -162,12 +165,30 @@ def find_correct(logits: Array, labels: Array, sets: LabelSets | None, threshold
 def _with_groups(figures: Metrics, found: Array, truth: Array, groups: Array) -> Metrics:
     """The metrics with design effects; found, truth: bool ``(N, classes)``; groups: int ``(N,)``."""
     count = len(np.unique(groups))
+    figures = replace(figures, f1_interval=interval_of_f1(found, truth, groups)) if count else figures
     if count == len(groups):
         return figures
     effects = tuple((design_effect(true[stated], groups[stated]), design_effect(stated[true], groups[true]))
                     for stated, true in zip(found.T, truth.T, strict=True))  # fmt: skip
     effect = design_effect((found == truth).all(axis=1), groups)
     return replace(figures, groups=count, effect=effect, class_effects=effects)
+
+
+def interval_of_f1(found: Array, truth: Array, groups: Array) -> tuple[float, float]:
+    """95 % interval of macro F1, by the bootstrap over groups; arguments as above.
+
+    Source: Efron and Tibshirani, "An introduction to the bootstrap", 1993, percentile interval.
+    """
+    which = np.unique(groups, return_inverse=True)[1]
+    count, values, random = int(which.max()) + 1, [], np.random.default_rng(0)
+    counts = np.stack([found & truth, truth, found]).astype(np.float64)
+    for _ in range(ROUNDS):
+        drawn = np.bincount(random.integers(0, count, count), minlength=count)[which]
+        right, true, predicted = drawn @ counts
+        seen = true + predicted > 0
+        values.append(float((2 * right[seen] / (true + predicted)[seen]).mean()) if seen.any() else 0.0)
+    low, high = np.quantile(values, (0.025, 0.975))
+    return float(low), float(high)
 
 
 def describe_groups(figures: Metrics | None) -> str:

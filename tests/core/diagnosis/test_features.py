@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from benchmarks.intervals import auroc
+from benchmarks.auroc import auroc
 from core.diagnosis.familiarity import Familiarity, fit_familiarity
 from core.diagnosis.features import NetworkOutputs, PrincipalSubspace, find_nodes, fit_subspace, pool, read_statistics
 from core.diagnosis.spreads import fit_spreads, read_spreads
