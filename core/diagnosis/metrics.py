@@ -62,7 +62,7 @@ class Metrics:
     """Metrics of a set of photos; `confusion` counts (true class, predicted class), or `several` has the counts.
 
     groups: number of groups, 0 if no group has several photos; effect: design effect of the accuracy; class_effects: of
-    the (precision, recall) of each class, empty without groups; f1_interval: 95 % interval of `macro_f1`, if computed.
+    the (precision, recall) of each class, empty without groups; f1_interval: 95 % interval of `macro_f1`, None without a mistake.
     """
 
     classes: tuple[str, ...]
@@ -165,7 +165,8 @@ def find_correct(logits: Array, labels: Array, sets: LabelSets | None, threshold
 def _with_groups(figures: Metrics, found: Array, truth: Array, groups: Array) -> Metrics:
     """The metrics with design effects; found, truth: bool ``(N, classes)``; groups: int ``(N,)``."""
     count = len(np.unique(groups))
-    figures = replace(figures, f1_interval=interval_of_f1(found, truth, groups)) if count else figures
+    if figures.right < figures.photos:  # without a mistake all samples are alike and show no spread
+        figures = replace(figures, f1_interval=interval_of_f1(found, truth, groups))
     if count == len(groups):
         return figures
     effects = tuple((design_effect(true[stated], groups[stated]), design_effect(stated[true], groups[true]))
