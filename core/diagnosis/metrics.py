@@ -62,7 +62,8 @@ class Metrics:
     """Metrics of a set of photos; `confusion` counts (true class, predicted class), or `several` has the counts.
 
     groups: number of groups, 0 if no group has several photos; effect: design effect of the accuracy; class_effects: of
-    the (precision, recall) of each class, empty without groups; f1_interval: 95 % interval of `macro_f1`, None without a mistake.
+    the (precision, recall) of each class, empty without groups; f1_interval: 95 % interval of `macro_f1`, None without
+    a mistake.
     """
 
     classes: tuple[str, ...]
