@@ -7,7 +7,7 @@ from typing import Final, final
 
 from PySide6.QtCore import QEvent, QSignalBlocker, Qt
 from PySide6.QtGui import QKeyEvent, QKeySequence, QWheelEvent
-from PySide6.QtWidgets import QComboBox, QLineEdit, QSlider, QSpinBox
+from PySide6.QtWidgets import QComboBox, QLineEdit, QSlider, QSpinBox, QStyle, QStyleOptionComboBox
 
 Keys = QKeySequence.StandardKey
 
@@ -42,6 +42,13 @@ class ComboBox(_Wheelless, QComboBox):
             for text, data in choices:
                 self.addItem(text, data)
             self.setCurrentIndex(max(self.findData(chosen), 0))
+
+    def initStyleOption(self, option: QStyleOptionComboBox) -> None:  # noqa: N802 (Qt's name)
+        """Elide a text that is too long, which Qt would cut."""
+        super().initStyleOption(option)
+        at = self.style().subControlRect(QStyle.ComplexControl.CC_ComboBox, option,
+                                         QStyle.SubControl.SC_ComboBoxEditField, self)  # fmt: skip
+        option.currentText = self.fontMetrics().elidedText(self.currentText(), Qt.TextElideMode.ElideRight, at.width())
 
 
 @final
