@@ -36,7 +36,6 @@ class KernelsPanel(QWidget):
         self.op, self.direction, self.shape = ComboBox(), ComboBox(), ComboBox()
         for box in (self.op, self.direction, self.shape):
             box.setSizeAdjustPolicy(ComboBox.SizeAdjustPolicy.AdjustToContents)
-            box.setMinimumWidth(90)  # of a narrow window; else the width of its texts
         self.run = button(tr("Run benchmark"), self._on_run, "primary", tr("Verify and time every kernel") + " (F5)")
         self.run.setShortcut("F5")
         self.stop = button(tr("Cancel"), model.cancel)

@@ -35,6 +35,10 @@ class SpinBox(_Wheelless, QSpinBox):
 class ComboBox(_Wheelless, QComboBox):
     """A choice, changed by keys and its list only."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.setMinimumWidth(90)  # of a narrow window; else the width of its texts
+
     def fill(self, choices: Iterable[tuple[str, object]], chosen: object = None) -> None:
         """Replace the choices, texts with their data, without a signal; the first is chosen if `chosen` is none."""
         with QSignalBlocker(self):

@@ -104,7 +104,6 @@ def crop_choice(model: DiagnosisModel) -> ComboBox:
     """The choice among the crops of the model in use; hidden where it knows one only."""
     choice = named(ComboBox(), tr("Known crop"))
     choice.setToolTip(tr("Diagnoses all photos as photos of this crop, and excludes the diseases of others."))
-    choice.setMinimumWidth(90)  # of a narrow window; else the width of its texts
 
     def fill(*_: object) -> None:
         crops = list_crops(model.ready.get("classes", ()))
@@ -123,7 +122,6 @@ def plant_choice(plants: Plants, table: QTableView, remove: Callable[[Sequence[P
     choice = named(ComboBox(), tr("Plants"))
     choice.setToolTip(tr("One diagnosis of all photos of a plant: of a folder, or taken within a minute of one "
                          "another. To group photos by hand, select them in the table and press Ctrl+G."))  # fmt: skip
-    choice.setMinimumWidth(90)
     choice.setMaximumWidth(11 * choice.fontMetrics().height())
     kinds = {"": tr("Plants: none"), "folder": tr("Plants: by folder"), "time": tr("Plants: by time")}
     choice.fill([(text, kind) for kind, text in kinds.items()], plants.by)
