@@ -24,7 +24,7 @@ from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
 from app.viewmodels.training import State, TrainingModel
 from app.viewmodels.writing import Writing
-from app.widgets.parts import confirm, open_file
+from app.widgets.parts import Slot, confirm, open_file
 from core import __version__
 from core.data.photo_format import EXTENSIONS
 
@@ -50,7 +50,8 @@ class WindowCommands(QObject):
         self._quitting = False
         crash.reported.connect(window.show_error)
         first.asked.connect(self._on_second_start)
-        window.dropped.connect(self.open)
+        link = tr("A picture of a web page cannot be dropped here. Copy it there and paste it, or save it as a file.")
+        window.dropped.connect(Slot(self, lambda data: self.open(photos.receive(data, link))).call)
         window.may_close = self._may_close
         window.closing.connect(self._on_closing)
         document.opened.connect(self._on_opened)

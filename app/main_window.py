@@ -32,9 +32,9 @@ FRAME: Final = QSize(16, 48)
 
 @final
 class MainWindow(QMainWindow):
-    """Pages are created on their first visit. Signals: `dropped(list)` of paths, `closing()` when it may close."""
+    """Pages are created on their first visit. Signals: `dropped(QMimeData)`, `closing()` when it may close."""
 
-    dropped = Signal(list)
+    dropped = Signal(QMimeData)
     closing = Signal()
 
     def __init__(self, theme: Theme) -> None:
@@ -152,13 +152,12 @@ class MainWindow(QMainWindow):
         self._fold(self.width() < FOLDED_BELOW)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:  # noqa: N802
-        if dropped_paths(event.mimeData()):
+        if event.mimeData().hasUrls() or event.mimeData().hasImage():
             event.acceptProposedAction()
 
     def dropEvent(self, event: QDropEvent) -> None:  # noqa: N802
-        if found := dropped_paths(event.mimeData()):
-            event.acceptProposedAction()
-            self.dropped.emit(found)
+        event.acceptProposedAction()
+        self.dropped.emit(event.mimeData())
 
     def closeEvent(self, event: QCloseEvent) -> None:  # noqa: N802
         if self.may_close():
@@ -194,8 +193,3 @@ class StatusLine(QStatusBar):
 def first_size(screen: QSize) -> QSize:
     """The window size of the first start on a screen of this size, without the desktop's bars."""
     return FIRST_SIZE.boundedTo(screen - FRAME).expandedTo(LEAST_SIZE)
-
-
-def dropped_paths(data: QMimeData) -> list[str]:
-    """Files and folders on this computer; links from a browser are ignored."""
-    return [url.toLocalFile() for url in data.urls() if url.isLocalFile()]

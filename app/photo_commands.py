@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 from typing import Final, final
 
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QMimeData, QObject
 from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox
 
 from app import paths
-from app.main_window import MainWindow, dropped_paths
+from app.main_window import MainWindow
 from app.paths import Settings
 from app.theme import Theme
 from app.translation import count, tr
@@ -135,20 +135,20 @@ class PhotoCommands(QObject):
 
     def _on_paste(self) -> None:
         data = QApplication.clipboard().mimeData()  # None where nobody has copied anything, on some platforms
-        files = dropped_paths(data) if data else []
-        image = QApplication.clipboard().image()
-        if files:
-            self.diagnose(files)
-        elif not image.isNull():
+        if found := self.receive(data or QMimeData(), tr("There is no picture in the clipboard.")):
+            self.diagnose(found)
+
+    def receive(self, data: QMimeData, none: str) -> list[str]:
+        """Files and folders on this computer, or the picture, saved as a file; without both, shows `none`."""
+        if found := [url.toLocalFile() for url in data.urls() if url.isLocalFile()]:
+            return found
+        if image := data.imageData():
             path = unused(paths.folder("pictures") / f"{time.strftime('%Y%m%d-%H%M%S')}-pasted.png")
             if image.save(str(path)):
-                self.diagnose([str(path)])
-            else:
-                text = tr("The picture could not be saved in {folder}. Free disk space there.", folder=path.parent)
-                self._window.go("diagnose").notice.alarm(text)
-        else:
-            self.find_model()
-            self._window.go("diagnose").notice.alarm(tr("There is no picture in the clipboard."))
+                return [str(path)]
+            none = tr("The picture could not be saved in {folder}. Free disk space there.", folder=path.parent)
+        self._window.page(self._window.current).notice.alarm(none)
+        return []
 
     def _on_camera(self) -> None:
         from app.widgets.dialogs import CameraDialog

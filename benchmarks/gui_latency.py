@@ -177,7 +177,7 @@ def time_results(program: Application) -> list[Row]:
     order = np.argsort(-shares, axis=1)
     rows = [
         PhotoResult(n, f"/photos/farm{n % 37:02d}/IMG_{name:06d}.jpg", True, classes[best[0]],
-               tuple((classes[at], share[at]) for at in best), milliseconds=20.0, diseased=100 * share[0],
+               tuple((classes[at], share[at]) for at in best), diseased=100 * share[0],
                probabilities=tuple(share), model=model)
         for n, (name, best, share) in enumerate(
             zip(random.permutation(RESULTS).tolist(), order.tolist(), shares.tolist(), strict=True))

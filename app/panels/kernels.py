@@ -36,7 +36,6 @@ class KernelsPanel(QWidget):
         self.op, self.direction, self.shape = ComboBox(), ComboBox(), ComboBox()
         for box in (self.op, self.direction, self.shape):
             box.setSizeAdjustPolicy(ComboBox.SizeAdjustPolicy.AdjustToContents)
-            box.setMinimumWidth(90)  # of a narrow window; else the width of its texts
         self.run = button(tr("Run benchmark"), self._on_run, "primary", tr("Verify and time every kernel") + " (F5)")
         self.run.setShortcut("F5")
         self.stop = button(tr("Cancel"), model.cancel)
@@ -70,9 +69,10 @@ class KernelsPanel(QWidget):
         lower = splitter(card(self.chart), card(self.place, (self.source, 1)), sizes=(420, 640))
         choices = row(
             captioned(tr("Operation"), self.op), captioned(tr("Direction"), self.direction),
-            captioned(tr("Shape"), self.shape), None, row(self.stop, self.run), spacing=18,
+            captioned(tr("Shape"), self.shape), None, spacing=18,
         )  # fmt: skip
-        compared = column(choices, self.devices, (self.table, 3), (lower, 4), spacing=GAP, margins=(0, GAP, 0, 0))
+        ready = row((self.devices, 1), self.stop, self.run)
+        compared = column(choices, ready, (self.table, 3), (lower, 4), spacing=GAP, margins=(0, GAP, 0, 0))
         self.plan = PlanPanel(self._model)
         self.tabs = tabs(tr("Kernels"), (holding(compared), tr("One operation")), (self.plan, tr("A whole network")))
         subtitle = tr("Compare the implementations of an operation, from plain loops to the fastest kernel.")

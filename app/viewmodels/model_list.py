@@ -85,9 +85,9 @@ def _read(path: str, origin: str) -> KnownModel | None:
 
 
 def columns() -> list[Column]:
-    origins = {SHIPPED: tr("came with the program"), OWN: tr("own run"), IMPORTED: tr("imported")}
+    origins = {SHIPPED: tr("built in"), OWN: tr("own run"), IMPORTED: tr("imported")}
     return [
-        Column(tr("Name"), lambda m: m.identity.name, tip=lambda m: f"{m.path}\n{m.identity.hash}"),
+        Column(tr("Name"), lambda m: m.identity.name, tip=lambda m: f"{m.identity.name}\n{m.path}\n{m.identity.hash}"),
         Column(tr("Origin"), lambda m: tr("adapted from {model}", model=m.adapted_from) if m.adapted_from
                else origins[m.origin]),
         Column(tr("Classes"), lambda m: str(m.classes), lambda m: m.classes, right=True),

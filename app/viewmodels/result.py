@@ -51,7 +51,6 @@ class PhotoResult:
     top: tuple[tuple[str, float], ...] = ()
     limits: tuple[float, ...] = ()
     error: str = ""
-    milliseconds: float = 0.0
     sure: bool = True
     reason: str = ""
     notes: tuple[str, ...] = ()
@@ -113,8 +112,7 @@ class PhotoResult:
 
 
 def read_result(row: PhotoResult, answer: Mapping[str, Any]) -> PhotoResult:
-    same = ("verdict", "error", "milliseconds", "sure", "reason", "diseased", "familiarity", "hash", "share", "taken",
-            "key")  # fmt: skip
+    same = ("verdict", "error", "sure", "reason", "diseased", "familiarity", "hash", "share", "taken", "key")
     lists = ("limits", "notes", "probabilities", "box", "plant")
     found: dict[str, Any] = {name: answer[name] for name in same if name in answer}
     found |= {name: tuple(answer[name]) for name in lists if name in answer}
@@ -250,7 +248,6 @@ def columns(plant_of: Callable[[PhotoResult], Plant | None], alike: Container[st
         Column(tr("Leaf diseased"), _diseased, lambda r: r.shown_percent or 0.0, True,
                help=tr("Diseased share of the leaf area")),
         Column(tr("Model"), lambda r: r.model.name, tip=lambda r: f"{r.model.date} {r.model.short_hash}"),
-        Column(tr("Time"), lambda r: f"{r.milliseconds:.0f} ms" if r.top else "", lambda r: r.milliseconds, True),
         Column(tr("Plant"), plant_cell, searched=plant_cell,
                tip=lambda r: " ".join((plant.name, sentence(plant.verdict.reason))) if (plant := plant_of(r)) else "",
                help=tr("One diagnosis of all photos of a plant")),
@@ -265,8 +262,8 @@ def _diseased(result: PhotoResult) -> str:
 def to_line(result: PhotoResult) -> dict[str, Any]:
     """What a file states of a photo, as JSON, without class maps."""
     mask = result.mask
-    same = ("id", "path", "done", "cancelled", "verdict", "top", "limits", "error", "milliseconds", "sure", "reason",
-            "notes", "diseased", "box", "share", "plant")  # fmt: skip
+    same = ("id", "path", "done", "cancelled", "verdict", "top", "limits", "error", "sure", "reason", "notes",
+            "diseased", "box", "share", "plant")  # fmt: skip
     return {name: getattr(result, name) for name in same} | {
         "mask": result.measured, "model": asdict(result.model), "leaves": [to_line(leaf) for leaf in result.leaves],
         "corrected": None if mask is None else encode_mask(mask.severity, mask.box),

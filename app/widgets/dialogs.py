@@ -37,6 +37,7 @@ class GuideDialog(Dialog):
         self.page = named(QTextBrowser(), tr("User guide"))
         self.page.document().setBaseUrl(QUrl.fromLocalFile(f"{resources.place('guide')}/"))
         self.page.setMarkdown(resources.text(f"guide/{translation.language()}.md"))
+        self.page.setHtml(self.page.toHtml().replace("<img ", '<img style="max-width: 100%" '))
         self.setLayout(column((self.page, 1), row(None, button(tr("Close"), self.accept)), margins=None))
 
 

@@ -7,7 +7,7 @@ from typing import Final, final
 
 from PySide6.QtCore import QEvent, QSignalBlocker, Qt
 from PySide6.QtGui import QKeyEvent, QKeySequence, QWheelEvent
-from PySide6.QtWidgets import QComboBox, QLineEdit, QSlider, QSpinBox
+from PySide6.QtWidgets import QComboBox, QLineEdit, QSlider, QSpinBox, QStyle, QStyleOptionComboBox
 
 Keys = QKeySequence.StandardKey
 
@@ -35,6 +35,10 @@ class SpinBox(_Wheelless, QSpinBox):
 class ComboBox(_Wheelless, QComboBox):
     """A choice, changed by keys and its list only."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.setMinimumWidth(90)  # of a narrow window; else the width of its texts
+
     def fill(self, choices: Iterable[tuple[str, object]], chosen: object = None) -> None:
         """Replace the choices, texts with their data, without a signal; the first is chosen if `chosen` is none."""
         with QSignalBlocker(self):
@@ -42,6 +46,13 @@ class ComboBox(_Wheelless, QComboBox):
             for text, data in choices:
                 self.addItem(text, data)
             self.setCurrentIndex(max(self.findData(chosen), 0))
+
+    def initStyleOption(self, option: QStyleOptionComboBox) -> None:  # noqa: N802 (Qt's name)
+        """Elide a text that is too long, which Qt would cut."""
+        super().initStyleOption(option)
+        at = self.style().subControlRect(QStyle.ComplexControl.CC_ComboBox, option,
+                                         QStyle.SubControl.SC_ComboBoxEditField, self)  # fmt: skip
+        option.currentText = self.fontMetrics().elidedText(self.currentText(), Qt.TextElideMode.ElideRight, at.width())
 
 
 @final

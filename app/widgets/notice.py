@@ -120,9 +120,9 @@ class PreparationBar(QWidget):
     def __init__(self) -> None:
         super().__init__()
         self._begun = 0.0
-        self.text = label("", "muted")
+        self.text = label("", "muted", wrap=True)
         self.bar = progress_bar(tr("Progress of the preparation"), 180)
-        self.setLayout(row(self.bar, self.text, None, spacing=10))
+        self.setLayout(row(self.bar, (self.text, 1), spacing=10))
         self.hide()
 
     def show_progress(self, done: int, total: int) -> None:

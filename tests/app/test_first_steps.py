@@ -1,7 +1,8 @@
 """What somebody meets first: an empty place, the demo photos while they are drawn, photos without classes."""
 
 import pytest
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QMimeData, Qt
+from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QLabel
 
 from app import synthetic_leaves
@@ -16,8 +17,7 @@ pytestmark = pytest.mark.gui
 def test_the_first_start_opens_on_diagnose_and_says_what_the_model_knows_and_how_to_take_a_photo(start, qtbot):
     program = start(first=True)
     panel = program.window.stack.currentWidget()
-    assert panel.objectName() == "page_diagnose"
-    assert panel.stack.currentWidget() is panel.start
+    assert (panel.objectName(), panel.stack.currentWidget()) == ("page_diagnose", panel.start)
     assert program.diagnosis.model_path.endswith("leaves.safetensors")
     qtbot.waitUntil(lambda: "Tomato" in panel.start.known.text())
     assert "Early blight of tomato" in panel.start.known.text()
@@ -26,6 +26,10 @@ def test_the_first_start_opens_on_diagnose_and_says_what_the_model_knows_and_how
     assert not program.window.actions_.exclude.isEnabled(), "Del removes results here"
     program.window.actions_.paste.trigger()  # nothing was copied
     assert panel.notice.isVisible()
+    drop(program.window, ["https://example.org/leaf.jpg"])
+    assert "Copy it there" in panel.notice.text.text()
+    (picture := QMimeData()).setImageData(QImage(8, 8, QImage.Format.Format_RGB32))
+    assert QImage(*program.photo_commands.receive(picture, "")).width() == 8
 
 
 def test_a_photo_that_waits_for_the_model_says_that_it_is_prepared_and_how_long(start, qtbot):
@@ -41,8 +45,7 @@ def test_a_photo_that_waits_for_the_model_says_that_it_is_prepared_and_how_long(
     assert all(part in panel.preparation.text.text() for part in ("step 4 of 9", "s left"))
     assert panel.detail.verdict.text() == "Preparing the model…"
     model.stage.emit("compile", 9, 9)
-    assert panel.preparation.isHidden()
-    assert panel.detail.verdict.text() == "Diagnosing…"
+    assert (panel.preparation.isHidden(), panel.detail.verdict.text()) == (True, "Diagnosing…")
 
 
 def test_the_synthetic_leaves_lead_through_a_training_to_a_diagnosis(start, qtbot, monkeypatch, tmp_path):
@@ -84,8 +87,7 @@ def test_demo_photos_are_drawn_not_found_and_can_be_given_up(start, qtbot, monke
     qtbot.mouseClick(panel.cancel, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: not program.commands._leaves.has_process)
     assert panel.stack.currentIndex() == 0
-    assert panel.notice.isHidden()
-    assert program.document.table is None
+    assert (panel.notice.isHidden(), program.document.table) == (True, None)
 
 
 @pytest.mark.parametrize(("folders", "words"), [

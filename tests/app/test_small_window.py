@@ -75,7 +75,7 @@ def test_the_answer_and_its_correction_are_in_sight(language, start, qapp, qtbot
     panel.detail.setMinimumHeight(500)  # as with a large font
     qtbot.waitUntil(lambda: panel.coverage.y() > panel.detail.geometry().bottom() > 400, timeout=2000)
     panel.plants.setCurrentIndex(1)
-    qtbot.waitUntil(lambda: panel.table.columnWidth(6) >= panel.table.sizeHintForColumn(6) > 200)
+    qtbot.waitUntil(lambda: panel.table.columnWidth(5) >= panel.table.sizeHintForColumn(5) > 200)
 
 
 def test_names_are_read_in_the_narrowest_table(start, qtbot):

@@ -59,6 +59,8 @@ def test_the_guide_is_shown_offline_with_its_pictures_and_names_what_the_window_
     program = start()
     program.change_language(language)
     dialog = GuideDialog(program.window)
+    dialog.show()
+    assert not dialog.page.horizontalScrollBar().maximum(), "pictures are cut"
     shown = dialog.page.document()
     assert shown.toPlainText().splitlines()[0] == ("User guide" if language == "en" else "Hướng dẫn sử dụng")
     for name in ("diagnose.jpg", "train.jpg", "result.jpg"):

@@ -100,7 +100,7 @@ def diagnose_two_photos(program, train, qtbot, monkeypatch, tmp_path):
     which.setCurrentIndex(2)
     qtbot.waitUntil(lambda: set(program.diagnosis.rows.rows[0].maps) == {names[1]}, timeout=PATIENCE)
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: (str(tmp_path / "out.csv"), ""))
-    press(qtbot, panel, "Export CSV")
+    window.actions_.export_csv.trigger()
     qtbot.waitUntil((tmp_path / "out.csv").exists, timeout=PATIENCE)  # written by a process, and whole when it is there
     rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
     assert [r["path"] for r in rows] == photos

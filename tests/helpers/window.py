@@ -158,7 +158,7 @@ def answers(monkeypatch):
 
 def drop(window, paths) -> None:
     data = QMimeData()
-    data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
+    data.setUrls([QUrl.fromUserInput(str(path)) for path in paths])
     where = QPointF(window.rect().center())
     actions, buttons, keys = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
     entered = QDragEnterEvent(where.toPoint(), actions, data, buttons, keys)

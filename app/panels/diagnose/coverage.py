@@ -17,14 +17,14 @@ from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.plants import Plants
 from app.viewmodels.result import PhotoResult
 from app.widgets.fields import ComboBox, Slider
-from app.widgets.layouts import column, row
+from app.widgets.layouts import Flow, column, holding, row
 from app.widgets.parts import Slot, label, named
 from app.widgets.table_view import selected_rows
 from core.diagnosis.known_crop import list_crops
 from core.diagnosis.thresholds import COVERAGE, UNFAMILIAR_REJECTED, CoveragePoint, at_coverage
 from core.percent import percent
 
-COLUMN: Final = 6
+COLUMN: Final = 5
 """The plant's column of the results, shown as the second one while there are plants."""
 LONGEST: Final = 440
 """Pixels of a plant with its diagnosis; longer ones are cut in the middle."""
@@ -56,8 +56,8 @@ class CoverageBar(QWidget):
         for box, checked in ((self.crop, model.crop), (self.leaves, model.leaves)):
             box.setChecked(checked)
             box.toggled.connect(self._on_view)
-        name = label(tr("Minimum confidence"), "caption")
-        controls = row(name, self.slider, None, self.crop, self.leaves, spacing=10)
+        threshold = holding(row(label(tr("Minimum confidence"), "caption"), self.slider))
+        controls = Flow(threshold, self.crop, self.leaves, spacing=18)
         self.setLayout(column(controls, self.caption, spacing=4))
         self.slider.valueChanged.connect(self._on_moved)
         model.model_ready.connect(self._on_model)
@@ -104,7 +104,6 @@ def crop_choice(model: DiagnosisModel) -> ComboBox:
     """The choice among the crops of the model in use; hidden where it knows one only."""
     choice = named(ComboBox(), tr("Known crop"))
     choice.setToolTip(tr("Diagnoses all photos as photos of this crop, and excludes the diseases of others."))
-    choice.setMinimumWidth(100)  # of a narrow window; else the width of its texts
 
     def fill(*_: object) -> None:
         crops = list_crops(model.ready.get("classes", ()))

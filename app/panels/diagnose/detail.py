@@ -72,8 +72,6 @@ class DetailPane(QWidget):
         self.which = named(ComboBox(), tr("Overlay on the photo"))
         self.which.setToolTip(tr("Outlines of the leaf and of its diseased areas, or the class map: which parts of the "
                                  "photo support a class."))  # fmt: skip
-        self.which.setSizeAdjustPolicy(ComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-        self.which.setMinimumContentsLength(14)
         self.slider.valueChanged.connect(lambda _: self._show_map())
         self.which.currentIndexChanged.connect(lambda _: self._show_map())
         self.photo.picked.connect(lambda leaf: self.which.setCurrentIndex(self.which.findData(leaf)))

@@ -50,9 +50,8 @@ class ModelsDialog(Dialog):
                              tip=tr("From about 10 photos of each class"))  # fmt: skip
         importing = button(tr("Import a model file…"), self._on_import)
         close = button(tr("Close"), self.reject)
-        about = tr("The models that came with the program, models you trained, and model files you received.")
         self.setLayout(column(
-            label(about, "muted", wrap=True), self.notice, (self.table, 1), self.purpose,
+            self.notice, (self.table, 1), self.purpose,
             row(importing, self._rename, self._forget, None), row(self._adapt, None, close, self._use), margins=None,
         ))  # fmt: skip
         self._refresh(in_use)

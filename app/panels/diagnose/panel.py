@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, final
 
 from PySide6.QtCore import Qt, QTimer
-from PySide6.QtWidgets import QPushButton, QWidget
+from PySide6.QtWidgets import QMenu, QPushButton, QWidget
 
 from app.actions import Actions
 from app.mask import Mask
@@ -26,7 +26,7 @@ from app.viewmodels.result import PhotoResult, plant_text, verdict_text
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.writing import Writing
 from app.widgets.fields import SearchField
-from app.widgets.layouts import GAP, PAGE, Flow, column, holding, row, stack
+from app.widgets.layouts import GAP, PAGE, column, holding, row, stack
 from app.widgets.notice import Notice, PreparationBar, follow_writing
 from app.widgets.parts import Slot, action_button, ask_target, button, header, label, progress_bar
 from app.widgets.photo_view import PhotoDialog
@@ -64,7 +64,7 @@ class DiagnosePanel(QWidget):
         self.known_crop = crop_choice(model)
         self.plants = plant_choice(model.plants, self.table, self._remove)
         self.search = SearchField(tr("Filter by name or diagnosis"), tr("Filter the results"))
-        self.search.setMinimumWidth(100)
+        self.search.setMinimumWidth(90)
         self.search.setMaximumWidth(230)
         self.bar = progress_bar(tr("Progress of the diagnoses"))
         self.state = label("", "muted", wrap=True)
@@ -83,18 +83,21 @@ class DiagnosePanel(QWidget):
     def _lay_out(self, theme: Theme) -> None:
         actions = self._actions
         self._exports = (actions.export_csv, actions.export_html, actions.export_pdf)
-        clear = tr("Remove all results from the list; the photo files are kept")
+        export, menu = QPushButton(tr("Export…")), QMenu(self, toolTipsVisible=True)
+        menu.addActions(self._exports)
+        export.setMenu(menu)
+        tip = tr("Remove all results from the list; the photo files are kept")
+        clear = button(tr("Clear"), lambda: self._remove(self._model.rows.present), "flat", tip)
         tools = row(
-            (self.search, 9), (self.plants, 9), (column(self.state, self.bar, spacing=4), 1), self.cancel, self.rest,
-            Flow(*(action_button(action, theme, "export") for action in self._exports),
-                 button(tr("Clear"), lambda: self._remove(self._model.rows.present), "flat", clear)),
+            (self.search, 9), self.known_crop, (self.plants, 9), (column(self.state, self.bar, spacing=4), 1),
+            self.cancel, self.rest, export, clear,
         )  # the fields grow first, up to their maximum widths  # fmt: skip
         below = column(self.coverage, tools, (self.table, 1), spacing=8)
         self.start = StartPage(actions, theme)
         self.start.show_classes(self._model.known)
         self.stack = stack(self.start, holding(column((self.detail, 5), (below, 4), spacing=GAP)))
-        add = action_button(actions.diagnose_photos, theme, "add")
-        head = header(tr("Diagnose"), tr("What is wrong with these leaves?"), self.known_crop, self.model_button, add)
+        self.add = holding(row(action_button(actions.diagnose_photos, theme, "add")))
+        head = header(tr("Diagnose"), tr("What is wrong with these leaves?"), self.model_button, self.add)
         self.setLayout(column(head, self.notice, self.preparation, (self.stack, 1), spacing=GAP, margins=PAGE))
 
     def _connect(self) -> None:
@@ -149,6 +152,7 @@ class DiagnosePanel(QWidget):
     def _on_rows(self) -> None:
         some = len(self._model.rows.rows) > len(self._model.rows.removed)
         self.stack.setCurrentIndex(int(some))
+        self.add.setVisible(some)  # the start page has this button
         for action in self._exports:
             action.setEnabled(some)
         if some and not self.table.currentIndex().isValid():
@@ -227,13 +231,8 @@ class DiagnosePanel(QWidget):
 
     def _on_scope(self) -> None:
         """Show which results pass the filter and would be exported."""
-        text = self._scope()
         if not self._model.working:
-            self.state.setText(text if self.search.text().strip() else self._all)
-        forms = (tr("{results} as a table"), tr("{results} with pictures, as one HTML page"),
-                 tr("{results} with pictures, to print or to send"))  # fmt: skip
-        for action, form in zip(self._exports, forms, strict=True):
-            action.setToolTip(form.format(results=text))
+            self.state.setText(self._scope() if self.search.text().strip() else self._all)
 
     def _scope(self) -> str:
         """How many of the results pass the filter; photos that wait or were cancelled have none, and no export."""

@@ -57,10 +57,12 @@ class RunsPane(QWidget):
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the folder of runs again; where it has the same runs, the selection is kept."""
+        """Read the folder of runs again. The selection is kept if it has the same runs; else the newest is selected."""
         runs, shown = list_runs(self._place()), [run.folder for run in self.model.rows]
         show = self.model.replace_all if [run.folder for run in runs] == shown else self.model.show_rows
         show(runs)
+        if not self.selected_runs():
+            self.table.selectRow(self.model.row_of(0))
         self._stack.setCurrentIndex(1 if runs else 0)
         self._on_selection()
 
