@@ -128,11 +128,11 @@ class DetailPane(QWidget):
         self.doubt.setVisible(bool(self.doubt.text()))
         self.notes.setText(severity_text(result))
         self.notes.setVisible(bool(self.notes.text()))
-        below = bool(result.top) and not result.sure and result.probability < self._threshold and not result.unfamiliar
-        self.bars.show_top(result.top, result.sure, result.limits or (self._threshold,) * below)
+        top, limits = ((), ()) if result.unfamiliar else (result.top, result.limits)  # probabilities do not apply
+        below = bool(top) and not result.sure and result.probability < self._threshold
+        self.bars.show_top(top, result.sure, limits or (self._threshold,) * below)
         self.threshold.setText(
-            tr("These probabilities do not apply to a photo unlike the training photos.") if result.unfamiliar
-            else tr("A photo has the labels whose probability reaches the mark on their bar.") if result.limits
+            tr("A photo has the labels whose probability reaches the mark on their bar.") if limits
             else tr("Minimum confidence: {share}", share=percent(self._threshold, 0)) if below else "")  # fmt: skip
         self.threshold.setVisible(bool(self.threshold.text()))
         self.card.setHtml(_advice(result))
