@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 
@@ -76,6 +77,7 @@ def test_ctrl_c_ends_every_command_as_shells_say_it_and_tells_who_reads(capsys):
     told, work = [], lambda _: signal.default_int_handler(2, None)
     assert run_command(work, ["--json"], lambda *said: told.append(said)) == EXIT_INTERRUPTED == 130
     assert (told, capsys.readouterr().err) == ([("Stopped.", 130)], "\nStopped.\n")
+    assert run_command(Mock(side_effect=RuntimeError("can't start new thread")), ()) == 1, capsys.readouterr().err
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent otherwise there")

@@ -26,11 +26,9 @@ def large_png(side, bits, colour):
 def tiff(dtype, channels, side=16, more=()):
     """An uncompressed TIFF of any type of number; more: other values of tags."""
     dtype = np.dtype(dtype)
-    kind = {"u": 1, "i": 2, "f": 3}[dtype.kind]
     size = side * side * channels * dtype.itemsize
-    light = 2 if channels > 2 else 1
-    tags = {256: side, 257: side, 258: 8 * dtype.itemsize, 259: 1, 262: light, 273: 0, 277: channels, 278: side,
-            279: size, 339: kind, **dict(more)}  # fmt: skip
+    tags = {256: side, 257: side, 258: 8 * dtype.itemsize, 259: 1, 262: 1 + (channels > 2), 273: 0, 277: channels,
+            278: side, 279: size, 339: " uif".index(dtype.kind), **dict(more)}  # fmt: skip
     tags[273] = 8 + 2 + 12 * len(tags) + 4
     entries = b"".join(struct.pack("<HHII", tag, 4, 1, tags[tag]) for tag in sorted(tags))
     pixels = np.random.default_rng(0).integers(0, 256, size, np.uint8).tobytes()
