@@ -177,10 +177,8 @@ def read_toml(path: Path) -> dict[str, Any]:
 def merge_settings(options: Mapping[str, Any], file: Mapping[str, Any], found: list[Problem]) -> RunConfig:
     """Combine preset, file and options; later ones override. Raises ConfigError with all problems."""
     preset = str(options.get("preset", file.get("preset", "")))
-    recipe: Mapping[str, Any] = {}
-    if preset in PRESETS:
-        recipe = PRESETS[preset].values
-    elif preset:
+    recipe = PRESETS[preset].values if preset in PRESETS else {}
+    if preset and preset not in PRESETS:
         found.append(Problem("preset", f"{preset!r} is not one of {', '.join(PRESETS)}."))
     try:
         config = from_dict({**recipe, **file, **options})
@@ -264,9 +262,11 @@ def run_command(
         return _fail(f"These options are not valid:\n{error}", error.exit_code, on_failure)
     except LeafClinicError as error:
         return _fail(str(error), error.exit_code, on_failure)
-    except MemoryError:
-        return _fail("This computer does not have enough free memory. Close other programs, then try again.",
-                     EXIT_FAILED, on_failure)  # fmt: skip
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "start new thread" not in str(error):
+            raise
+        return _fail("This computer has too little free memory or too many threads. Close other programs, then try "
+                     "again.", EXIT_FAILED, on_failure)  # fmt: skip
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, end_at_once)  # what the end of the program waits for, a second Ctrl-C ends
         sys.stderr.write("\n")

@@ -30,7 +30,7 @@ from core.training.setup import check_gpus
 from core.training.terminal import JsonReader, TerminalReader
 from core.training.trace import TraceWriter
 from core.training.trainer import Trainer
-from core.user_cache import user_cache_folder
+from core.user_cache import create_private_folder, user_cache_folder
 
 DEMO: Final = "demo-photos"
 
@@ -125,7 +125,7 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
 
 def make_demo(config: RunConfig, reader: Reader) -> Path:
     """Generate the demo photos in the cache folder if they do not exist yet."""
-    home = Path(config.cache) if config.cache else user_cache_folder()
+    home = Path(config.cache) if config.cache else create_private_folder(user_cache_folder())
     return write_demo(home.absolute() / DEMO, progress=lambda done, total: reader.show(Progress("demo", done, total)))
 
 

@@ -101,16 +101,18 @@ def _newest_and_size(entry: Path) -> tuple[float, int]:
     return max((file.st_mtime for file in found), default=0.0), sum(file.st_size for file in found)
 
 
-def make_private_folder(path: Path) -> Path:
-    """Return the absolute folder; it and its missing parents are created with mode 0700.
-
-    Raises InputError where another user than root owns it or can write to it, or to a folder above it; OSError where it
-    cannot be made.
-    """
+def create_private_folder(path: Path) -> Path:
+    """Return the absolute folder; it and its missing parents are created with mode 0700. Raises OSError."""
     whole = Path(os.path.abspath(path))
     missing = [folder for folder in (whole, *whole.parents) if not os.path.lexists(folder)]
     for folder in reversed(missing):
         folder.mkdir(mode=0o700, exist_ok=True)
+    return whole
+
+
+def make_private_folder(path: Path) -> Path:
+    """`create_private_folder`; raises InputError where others than root own it, or can write to it or above it."""
+    whole = create_private_folder(path)
     if os.name == "nt":
         return whole
     real = whole.resolve(strict=True)

@@ -25,7 +25,7 @@ from core.data.file_lock import locked
 from core.errors import DataError
 from core.ops.contract import Array
 from core.storage import check_writable, saving
-from core.user_cache import user_cache_folder
+from core.user_cache import create_private_folder, user_cache_folder
 
 OTHER: Final = "another folder with --cache"
 
@@ -79,6 +79,9 @@ def open_cache(
     there. Photos decoded so far stay in the cache if `progress` raises.
     """
     home = check_home(dataset, folder)
+    if not folder:
+        with saving(home, OTHER):
+            create_private_folder(home)  # whatever the umask: compiled kernels are saved beside it
     with _locked_store(home, side, dataset, progress) as store:
         store.fill(threads or usable_cores(), progress)
         found = PhotoCache(str(home), *store.view())

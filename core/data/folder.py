@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, NoReturn, TypeAlias
 
 from core.data.dataset import SPLIT_NAMES, UNSPLIT, Dataset, DatasetBuilder, ReportProgress, Skipped, clean_name, ignore
 from core.data.photo_format import EXTENSIONS, UNREADABLE
@@ -61,11 +60,15 @@ def _traverse(root: Path, skipped: list[Skipped]) -> Iterator[_Found]:
                 continue
             names, folders = _list(folder, parts, skipped)
         except OSError as error:
-            raise DataError(f"The folder {folder} cannot be read: {error.strerror or error}. Change its permissions, "
-                            "or move it out of the photo folder.") from error
+            refuse(folder, error)
         if names:
             yield parts, names
         stack.extend((*parts, name) for name in reversed(folders))
+
+
+def refuse(folder: str, error: OSError) -> NoReturn:
+    raise DataError(f"The folder {folder} cannot be read: {error.strerror or error}. Change its permissions, or move "
+                    "it out of the photo folder.") from error  # fmt: skip
 
 
 def was_seen(folder: str, seen: set[tuple[int, int]]) -> bool:
@@ -89,14 +92,9 @@ def _list(folder: str, parts: tuple[str, ...], skipped: list[Skipped]) -> tuple[
             if entry.name.startswith(".") or entry.name.lower() in NOT_PHOTOS:
                 continue
             ending = os.path.splitext(entry.name)[1].lower()
-            try:
-                inside = entry.is_dir()
-            except OSError as error:
-                if error.errno != errno.ELOOP:
-                    raise
-                skip(entry.name, "The symbolic link points to itself.")
-                continue
-            if inside:
+            if entry.is_symlink() and not os.path.exists(entry.path):
+                skip(entry.name, "The symbolic link leads to nothing that can be read.")
+            elif entry.is_dir():
                 folders.append(entry.name)
             elif ending in EXTENSIONS:
                 names.append(entry.name)

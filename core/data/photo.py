@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, final
 import cv2
 import numpy as np
 
-from core.data.photo_format import UNREADABLE, Header, read_header
+from core.data.photo_format import KINDS, Header, read_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -183,7 +183,7 @@ def check(data: Array) -> Header:
     header = read_header(data)
     if header is None:
         raise PhotoError("The file is not a photo that can be read (JPEG, PNG, WebP, TIFF, BMP or GIF).")
-    if header.kind in UNREADABLE.values():
+    if header.kind not in KINDS:
         raise PhotoError(f"{header.kind} files are not supported. Save the photo as JPEG or PNG.")
     if header.width * header.height > MOST_PIXELS:
         raise _too_large(header, MOST_PIXELS)
@@ -196,8 +196,7 @@ def _to_rgb(photo: Array, scale: Callable[[Array], Array]) -> Array:
     """Convert what OpenCV decoded unchanged (grey, BGR or BGRA; 8 or 16 bits) to RGB, when few pixels are left."""
     channels = 1 if photo.ndim == 2 else photo.shape[2]
     if photo.dtype not in (np.uint8, np.uint16) or channels not in _TO_RGB:
-        raise PhotoError(f"Photos with {channels} values of type {photo.dtype} per pixel are not supported. Save the "
-                         "photo as JPEG or PNG.")  # fmt: skip
+        raise PhotoError(DAMAGED)
     if channels == 4:
         _composite_on_white(photo)
     if photo.dtype == np.uint16:

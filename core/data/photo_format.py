@@ -8,7 +8,7 @@ from __future__ import annotations
 import calendar
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
@@ -21,12 +21,21 @@ EXTENSIONS: Final = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", 
 UNREADABLE: Final = {
     ".heic": "HEIC", ".heif": "HEIF", ".avif": "AVIF", ".cr2": "camera raw", ".cr3": "camera raw",
     ".nef": "camera raw", ".arw": "camera raw", ".dng": "camera raw", ".orf": "camera raw", ".rw2": "camera raw",
+    ".raf": "camera raw", ".pef": "camera raw", ".jxl": "JPEG XL", ".jp2": "JPEG 2000",
 }  # fmt: skip
 """Extensions of formats that are not supported, and the names of the formats."""
 
 NAMED: Final = (*EXTENSIONS, *UNREADABLE)
 """Extensions that diagnosis looks for: a photo in an unsupported format is reported with the reason."""
 
+_TIFF: Final = {
+    254: ("camera raw, NewSubfileType", (0, 2)), 277: ("SamplesPerPixel", range(5)), 339: ("SampleFormat", (1, 4)),
+    258: ("BitsPerSample", range(1, 17)), 262: ("PhotometricInterpretation", (0, 1, 2, 3, 5, 6)),
+    259: ("Compression", (1, 2, 3, 4, 5, 7, 8, 32773, 32946)),
+}  # fmt: skip
+"""TIFF tags, and the values that OpenCV decodes: with others it fails, or returns a thumbnail or a blank image."""
+KINDS: Final = ("JPEG", "PNG", "WebP", "GIF", "BMP", "TIFF", "")
+"""Kinds of headers whose photos are decoded; "" is a file that ends within its header."""
 _JPEG_SIZE: Final = frozenset((*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0xC9, 0xCC), *range(0xCD, 0xD0)))
 """JPEG start-of-frame markers, which contain the size."""
 
@@ -46,31 +55,18 @@ class Header:
 def read_header(data: Array) -> Header | None:
     """Read the header of an encoded photo; None if it is not in a known format."""
     view = data.data
-    head = bytes(view[:64])
+    head = bytes(view[:12])
     try:
-        if head.startswith(b"\xff\xd8"):
-            return _jpeg(view)
-        if head.startswith(b"\x89PNG\r\n\x1a\n"):
-            return _png(view)
-        if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
-            return _webp(view)
-        if head[:6] in (b"GIF87a", b"GIF89a"):
-            width, height = struct.unpack_from("<HH", head, 6)
-            return Header("GIF", width, height, alpha=False)
-        if head[:2] == b"BM":
-            return _bmp(view)
-        if head[:4] in (b"II*\0", b"MM\0*"):
-            return _tiff(view)
         if head[4:8] == b"ftyp":
-            return Header("AVIF" if head[8:12] in (b"avif", b"avis") else "HEIC", 0, 0)
+            return Header({b"avif": "AVIF", b"avis": "AVIF", b"crx ": "camera raw"}.get(head[8:], "HEIC"), 0, 0)
+        return next((read(view) for mark, read in _READERS.items() if head.startswith(mark)), None)
     except (struct.error, IndexError):  # it begins like a photo and then ends
         return Header("", 0, 0, cut=True)
-    return None
 
 
 def _jpeg(view: memoryview) -> Header | None:
     """Traverse the segments up to the frame's size, then search the scan for the end marker."""
-    width = height = 0
+    width = height = bits = 0
     at = 2
     while True:
         if view[at] != 0xFF:
@@ -83,11 +79,12 @@ def _jpeg(view: memoryview) -> Header | None:
             return None
         (length,) = struct.unpack_from(">H", view, at + 2)
         if marker in _JPEG_SIZE:
-            height, width = struct.unpack_from(">HH", view, at + 5)
+            bits, height, width = struct.unpack_from(">BHH", view, at + 4)
         if marker == 0xDA:
             # within a scan 0xFF is always followed by 0 or a restart marker, so this is the true end
             cut = bytes(view[at:]).rfind(b"\xff\xd9") < 0
-            return Header("JPEG", width, height, cut=cut) if width and height else None
+            kind = "JPEG" if bits == 8 else f"JPEG ({bits} bits)"
+            return Header(kind, width, height, False, cut) if width and height else None
         at += 2 + length
 
 
@@ -110,14 +107,14 @@ def _png(view: memoryview) -> Header | None:
 def _webp(view: memoryview) -> Header | None:
     (size,) = struct.unpack_from("<I", view, 4)
     cut = size + 8 > len(view)
-    kind = bytes(view[12:16])
-    if kind == b"VP8 ":
+    kind = bytes(view[8:16])
+    if kind == b"WEBPVP8 ":
         width, height = struct.unpack_from("<HH", view, 26)
         return Header("WebP", width & 0x3FFF, height & 0x3FFF, cut=cut)
-    if kind == b"VP8L":
+    if kind == b"WEBPVP8L":
         (bits,) = struct.unpack_from("<I", view, 21)
         return Header("WebP", (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1, bool(bits >> 28 & 1), cut)
-    if kind == b"VP8X":
+    if kind == b"WEBPVP8X":
         width = int.from_bytes(view[24:27], "little") + 1
         height = int.from_bytes(view[27:30], "little") + 1
         return Header("WebP", width, height, bool(view[20] & 0x10), cut)
@@ -139,10 +136,16 @@ def _tiff(view: memoryview) -> Header | None:
     if first + 2 > len(view):
         return Header("TIFF", 0, 0, cut=True)
     found = dict(_tags(view, order, first))
-    alpha = found.get(277, 3) in (2, 4) and found.get(262) in (1, 2)
-    return Header("TIFF", found[256], found[257], alpha) if 256 in found and 257 in found else None
+    other = [f" ({name} {found[tag]})" for tag, (name, known) in _TIFF.items() if found.get(tag, known[0]) not in known]
+    alpha = found.get(277, 3) in (2, 4) and found.get(262) in (1, 2) and found.get(338) != 0  # as of near infrared
+    return Header("".join(["TIFF", *other[:1]]), found[256], found[257], alpha) if {256, 257} <= found.keys() else None
 
 
+_READERS: Final[Mapping[bytes, Callable[[memoryview], Header | None]]] = {
+    b"\xff\xd8": _jpeg, b"\x89PNG\r\n\x1a\n": _png, b"RIFF": _webp, b"BM": _bmp, b"II*\0": _tiff, b"MM\0*": _tiff,
+    **dict.fromkeys((b"GIF87a", b"GIF89a"), lambda view: Header("GIF", *struct.unpack_from("<HH", view, 6))),
+    **dict.fromkeys((b"II+\0", b"MM\0+"), lambda _: Header("BigTIFF", 0, 0)),
+}  # fmt: skip
 HEAD: Final = 1 << 17
 """Bytes searched for EXIF metadata, which comes first in the file and has at most 64 kB."""
 _MARK: Final = b"Exif\0\0"
@@ -173,9 +176,10 @@ def taken_at(data: Array) -> int:
 
 
 def _tags(data: bytes | memoryview, order: str, directory: int) -> Iterator[tuple[int, int]]:
-    """Each tag of a TIFF directory with its value, or the offset of its value."""
+    """Each tag of a TIFF directory with its value, its first of several short integers, or else the offset of them."""
     (count,) = struct.unpack_from(order + "H", data, directory)
     for entry in range(directory + 2, directory + 2 + 12 * count, 12):
-        tag, kind = struct.unpack_from(order + "HH", data, entry)
-        (value,) = struct.unpack_from(order + ("H" if kind == 3 else "I"), data, entry + 8)
+        tag, kind, values, value = struct.unpack_from(order + "HHII", data, entry)
+        if kind == 3:
+            (value,) = struct.unpack_from(order + "H", data, value if values > 2 else entry + 8)
         yield tag, value

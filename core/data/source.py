@@ -11,7 +11,7 @@ from typing import Final
 from core.config import RunConfig
 from core.data.cache_index import current_key
 from core.data.dataset import UNSPLIT, Dataset, DatasetBuilder, ReportProgress, ignore
-from core.data.folder import open_folder, was_seen
+from core.data.folder import open_folder, refuse, was_seen
 from core.data.manifest import open_manifest, read_paths
 from core.data.photo_format import NAMED
 from core.errors import DataError
@@ -37,8 +37,6 @@ def open_photos(data: str, label: str = "", where: Sequence[str] = (), progress:
         is_folder, exists = path.is_dir(), path.exists()
     except OSError as error:
         raise DataError(f"{data} cannot be read: {error.strerror or error}.") from error
-    except ValueError:
-        raise DataError(f"{data!r} is not a valid name of a file or folder.") from None
     if not exists:
         raise DataError(f"{data} does not exist. Check the name, or connect the disk it is on.")
     if not is_folder:
@@ -67,7 +65,7 @@ def find_photos(named: Iterable[str], column: str = "") -> Iterator[str]:
             raise DataError(f"{name} is no CSV manifest, so it has no column {column!r}. Group its photos by folder "
                             "or by time.")  # fmt: skip
         if os.path.isdir(name):
-            yield from _require(list_photos(name, _refuse), name)
+            yield from _require(list_photos(name, refuse), name)
         elif name.lower().endswith(MANIFEST):
             yield from _require(read_paths(Path(name), column), name)
         else:
@@ -101,7 +99,8 @@ def list_photos(folder: str, refuse: Callable[[str, OSError], object]) -> Iterat
         except OSError as error:
             refuse(path, error)
             continue
-        named = [(name, deeper) for name, deeper in shown if deeper or name.lower().endswith(NAMED)]
+        named = [(name, deeper) for name, deeper in shown
+                 if deeper or name.lower().endswith(NAMED) or not os.path.exists(name)]  # a link that leads nowhere
         found += sorted(named, key=lambda entry: entry[0] + "/" * entry[1], reverse=True)
 
 
@@ -111,8 +110,3 @@ def photo_files(paths: Sequence[str], known: Mapping[str, str]) -> tuple[set[str
     for path in paths:
         found += list_photos(path, lambda folder, _: refused.append(folder)) if path in folders else [path]
     return folders, found, refused, {path for path in found if path in known and current_key(path) != known[path]}
-
-
-def _refuse(folder: str, error: OSError) -> None:
-    raise DataError(f"The folder {folder} cannot be read: {error.strerror}. Change its permissions, or move it out of "
-                    "the photo folder.") from error  # fmt: skip

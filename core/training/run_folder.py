@@ -160,7 +160,7 @@ def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> Non
                 f"{path} already contains a run. Resume it with --resume {path}, replace it with --overwrite, or "
                 "choose another folder with --out."
             )
-        if not is_run and (there_already.intersection(FILES) if overwrite else there_already):
+        if there_already and not is_run:
             raise InputError(f"{path} is not empty and contains no run. Choose a new folder with --out.")
     if (path / LOCK).exists():
         RunFolder(path).release()  # another process may be training in it

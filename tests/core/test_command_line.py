@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 
@@ -76,6 +77,7 @@ def test_ctrl_c_ends_every_command_as_shells_say_it_and_tells_who_reads(capsys):
     told, work = [], lambda _: signal.default_int_handler(2, None)
     assert run_command(work, ["--json"], lambda *said: told.append(said)) == EXIT_INTERRUPTED == 130
     assert (told, capsys.readouterr().err) == ([("Stopped.", 130)], "\nStopped.\n")
+    assert run_command(Mock(side_effect=RuntimeError("can't start new thread")), ()) == 1, capsys.readouterr().err
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent otherwise there")
@@ -97,11 +99,11 @@ def test_hidden_folders_and_files_are_not_diagnosed(tmp_path):
         (tmp_path / name).touch()
     (tmp_path / "b" / "again").symlink_to(tmp_path)
     (tmp_path / "self").symlink_to("self")
-    assert list(find_photos([str(tmp_path)])) == [str(tmp_path / "b/f.jpg"), str(tmp_path / "g.PNG")]
+    assert list(find_photos([str(tmp_path)])) == [str(tmp_path / name) for name in ("b/f.jpg", "g.PNG", "self")]
     (tmp_path / "far").mkdir()
     (tmp_path / "far" / "linked").symlink_to(tmp_path / "b")
-    linked = tmp_path / "far" / "linked"
-    assert list(find_photos([str(tmp_path / "far")])) == [str(linked / "again" / "g.PNG"), str(linked / "f.jpg")]
+    linked = [str(tmp_path / "far" / "linked" / name) for name in ("again/g.PNG", "again/self", "f.jpg")]
+    assert list(find_photos([str(tmp_path / "far")])) == linked
     assert list(find_photos([str(tmp_path / "b/._c.jpg")])) == [str(tmp_path / "b/._c.jpg")], "named itself"
     (deep := tmp_path.joinpath(*"d" * 200)).mkdir(parents=True)
     (deep / "i.jpg").touch()

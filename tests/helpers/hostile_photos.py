@@ -23,16 +23,14 @@ def large_png(side, bits, colour):
     return PNG + chunk(b"IHDR", head) + chunk(b"IDAT", body) + chunk(b"IEND", b"")
 
 
-def tiff(dtype, channels, side=16):
-    """An uncompressed TIFF of any type of number."""
+def tiff(dtype, channels, side=16, more=()):
+    """An uncompressed TIFF of any type of number; more: other values of tags."""
     dtype = np.dtype(dtype)
-    kind = {"u": 1, "i": 2, "f": 3}[dtype.kind]
     size = side * side * channels * dtype.itemsize
-    light = 2 if channels > 2 else 1
-    tags = [(256, 4, side), (257, 4, side), (258, 3, 8 * dtype.itemsize), (259, 3, 1), (262, 3, light),
-            (273, 4, 8 + 2 + 10 * 12 + 4), (277, 3, channels), (278, 4, side), (279, 4, size),
-            (339, 3, kind)]  # fmt: skip
-    entries = b"".join(struct.pack("<HHII", tag, form, 1, value) for tag, form, value in tags)
+    tags = {256: side, 257: side, 258: 8 * dtype.itemsize, 259: 1, 262: 1 + (channels > 2), 273: 0, 277: channels,
+            278: side, 279: size, 339: " uif".index(dtype.kind), **dict(more)}  # fmt: skip
+    tags[273] = 8 + 2 + 12 * len(tags) + 4
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, tags[tag]) for tag in sorted(tags))
     pixels = np.random.default_rng(0).integers(0, 256, size, np.uint8).tobytes()
     return b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(4) + pixels
 

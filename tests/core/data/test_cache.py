@@ -167,6 +167,7 @@ def test_the_cache_lies_where_the_user_or_the_system_says(photos, tmp_path, monk
     monkeypatch.setattr(cache_module, "user_cache_folder", lambda: tmp_path / "system")
     open_cache(open_folder(photos), SIDE)
     assert any((tmp_path / "system").rglob("*.photos"))
+    assert os.name == "nt" or not (tmp_path / "system").stat().st_mode & 0o077, "kernels are saved there"
 
 
 def test_progress_ends_at_the_total_and_stopping_keeps_what_is_done(photos, tmp_path, monkeypatch):

@@ -102,13 +102,14 @@ def test_loops_of_links_end_and_each_folder_counts_once(tmp_path):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="links need rights on Windows")
-@pytest.mark.parametrize("name", ["itself", "itself.jpg", "itself.heic"])
-def test_a_link_to_itself_is_told_and_the_photos_beside_it_are_read(tmp_path, name):
+@pytest.mark.parametrize("name", ["itself", "itself.jpg", "itself.heic", "nowhere"])
+def test_a_link_that_leads_nowhere_is_told_and_the_photos_beside_it_are_read(tmp_path, name):
     plant(tmp_path, "a/1.jpg", "b/2.jpg")
-    (tmp_path / "a" / name).symlink_to(name)
+    (tmp_path / "a" / name).symlink_to(name.replace("nowhere", "none"))
     dataset = open_folder(tmp_path)
     assert set(dataset.paths) == {"a/1.jpg", "b/2.jpg"}
-    assert [(s.path, s.reason) for s in dataset.skipped] == [(f"a/{name}", "The symbolic link points to itself.")]
+    assert [(s.path, s.reason) for s in dataset.skipped] == [
+        (f"a/{name}", "The symbolic link leads to nothing that can be read.")]
 
 
 def test_names_in_any_script_and_long_ones_are_listed(tmp_path):

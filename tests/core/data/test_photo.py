@@ -12,6 +12,7 @@ from core.data.photo import PhotoError, decode, square
 from core.data.photo_reader import read_photo
 from tests.helpers import photo_files
 from tests.helpers.damage import damage
+from tests.helpers.hostile_photos import tiff
 from tests.helpers.photo_files import BLUE, GREEN, RED, array, corners, encode, jpeg
 
 
@@ -90,6 +91,8 @@ def test_white_paper_lies_under_transparent_pixels(ending):
     rgba[16:, 16:, 3] = 128
     data = encode(rgba, ending, *((cv2.IMWRITE_WEBP_QUALITY, 101) if ending == ".webp" else ()))
     assert_corners(decode(array(data)), (RED, GREEN, (255, 255, 255), (191, 191, 191)), tolerance=3)
+    infrared = array(tiff("u1", 4, more={338: 0}))  # its fourth value is not opacity
+    assert np.array_equal(decode(infrared), infrared[-1024:].reshape(16, 16, 4)[..., :3])
 
 
 @pytest.mark.parametrize("ending", [".gif", ".webp", ".png"])
@@ -143,7 +146,10 @@ def test_damaged_bytes_never_do_more_than_raise_a_reason(ending):
     (b"", "empty"), (b"hello, this is no photo at all", "not a photo"), (b"\0" * 4096, "not a photo"),
     (b"\0\0\0\x18ftypheic" + b"\0" * 64, "HEIC files are not supported. Save"),
     (b"\0\0\0\x18ftypavif" + b"\0" * 64, "AVIF files are not supported. Save"),
-    (b"%PDF-1.7" + b"\0" * 100, "not a photo"),
+    (b"%PDF-1.7" + b"\0" * 100, "not a photo"), (b"\0\0\0\x18ftypcrx " + b"\0" * 64, "^camera raw files are not"),
+    (b"II+\0" + b"\0" * 64, "^BigTIFF"), (jpeg(corners()).replace(b"\0\x11\x08", b"\0\x11\x0c"), "12 bits. files"),
+    *((tiff("u1", 3, more={tag: value}), rf"^TIFF \({name} {value}\) files are not supported") for tag, name, value in (
+        (259, "Compression", 34933), (262, "PhotometricInterpretation", 8), (254, "camera raw, NewSubfileType", 1))),
 ])  # fmt: skip
 def test_what_is_no_photo_is_refused_with_its_reason(tmp_path, data, reason):
     file = tmp_path / "leaf.jpg"

@@ -3,7 +3,7 @@
 import sys
 import threading
 from dataclasses import replace
-from itertools import chain, repeat
+from itertools import chain, product, repeat
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -155,7 +155,7 @@ def test_an_earlier_run_or_a_foreign_folder_is_not_touched(tiny, tmp_path):
     for part in ({"start": config.out}, {"teacher": (config.out,)}, {"split": f"{config.out}/split.csv"}):
         with pytest.raises(InputError, match="would be replaced by the new run"):
             train(replace(config, **part), overwrite=True)
-    for name, overwrite in (("thesis.txt", 0), ("config.json", 0), ("config.json", 1), ("report.html", 1)):
+    for name, overwrite in product(("thesis.txt", "config.json", "report.html"), (0, 1)):
         (foreign := tmp_path / f"{name}{overwrite}").mkdir()
         (foreign / name).write_text("{}")
         with pytest.raises(InputError, match="not empty"):
