@@ -91,8 +91,8 @@ class CoverageBar(QWidget):
             return
         point = self._points[self.slider.value()]
         text = tr(
-            "At this threshold the model diagnoses {coverage} of the validation photos, {accuracy} of them correctly. "
-            "It rejects {refused} of the correct diagnoses as low confidence and up to {far} as unfamiliar.",
+            "Of photos like those it learned from, the model diagnoses {coverage}, {accuracy} of them correctly. It is "
+            "“not sure” of {refused} that it would diagnose correctly, and of up to {far} that look unfamiliar.",
             coverage=percent(point.coverage, 0), accuracy=percent(point.accuracy),
             refused=percent(point.wrongly_refused), far=percent(UNFAMILIAR_REJECTED, 0),
         )  # fmt: skip
