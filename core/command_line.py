@@ -54,6 +54,8 @@ METAVARS: Final = {
 AUTOMATIC: Final = {"batch_size": 0, "threads": 0}
 """Values of "auto" for numbers."""
 
+CROWDED: Final = ("This computer has too little free memory or too many threads. Close other programs, then try "
+                  "again.")  # fmt: skip
 OPERAND: Final = "\0"
 """Starts an argument behind ``--`` while the arguments are parsed, so that it is not taken for an option."""
 
@@ -177,8 +179,10 @@ def read_toml(path: Path) -> dict[str, Any]:
 def merge_settings(options: Mapping[str, Any], file: Mapping[str, Any], found: list[Problem]) -> RunConfig:
     """Combine preset, file and options; later ones override. Raises ConfigError with all problems."""
     preset = str(options.get("preset", file.get("preset", "")))
-    recipe = PRESETS[preset].values if preset in PRESETS else {}
-    if preset and preset not in PRESETS:
+    recipe: Mapping[str, Any] = {}
+    if preset in PRESETS:
+        recipe = PRESETS[preset].values
+    elif preset:
         found.append(Problem("preset", f"{preset!r} is not one of {', '.join(PRESETS)}."))
     try:
         config = from_dict({**recipe, **file, **options})
@@ -262,11 +266,12 @@ def run_command(
         return _fail(f"These options are not valid:\n{error}", error.exit_code, on_failure)
     except LeafClinicError as error:
         return _fail(str(error), error.exit_code, on_failure)
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "start new thread" not in str(error):
+    except MemoryError:
+        return _fail(CROWDED, EXIT_FAILED, on_failure)
+    except RuntimeError as error:
+        if "start new thread" not in str(error):
             raise
-        return _fail("This computer has too little free memory or too many threads. Close other programs, then try "
-                     "again.", EXIT_FAILED, on_failure)  # fmt: skip
+        return _fail(CROWDED, EXIT_FAILED, on_failure)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, end_at_once)  # what the end of the program waits for, a second Ctrl-C ends
         sys.stderr.write("\n")

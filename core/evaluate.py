@@ -11,7 +11,8 @@ from statistics import fmean, stdev
 
 from core import command_line
 from core.config import RunConfig
-from core.data.dataset import SPLIT_NAMES
+from core.data.dataset import SPLIT_NAMES, TEST
+from core.data.split import open_split
 from core.diagnosis.evaluation import Evaluation, Mistake, evaluate_model
 from core.diagnosis.metrics import describe_accuracy, describe_groups, describe_subsets
 from core.diagnosis.model_identity import CONFIG, MODEL_HELP, find_model
@@ -21,7 +22,7 @@ from core.errors import EXIT_CODES, EXIT_DONE, DataError, Problem
 from core.percent import percents
 from core.storage import inside_photos, write_file
 from core.text import align_columns, csv_text, json_line, printable
-from core.training.run_folder import READINGS, SPLIT, list_sources, log_reading, read_config, read_tested
+from core.training.run_folder import READINGS, SPLIT, find_run, list_sources, log_reading, read_config
 
 COLUMNS = ("path", "label", "prediction", "probability")
 """Of the table of misclassified photos."""
@@ -66,6 +67,14 @@ def evaluate(argv: Sequence[str]) -> int:
     return EXIT_DONE
 
 
+def _read_tested(folder: Path) -> set[bytes]:
+    """SHA-256 of the test photos of the run in a folder, empty without a run. Raises DataError."""
+    if find_run(folder) is None or not (folder / SPLIT).is_file():
+        return set()
+    written, by_content = open_split(folder / SPLIT)
+    return {content for content, row in by_content.items() if written.splits[row] == TEST}
+
+
 def _evaluate(run: Path, config: RunConfig, own: bool, split: str, coverage: float | None, fallback: str) -> Evaluation:
     """The evaluation of a model, logged if on test photos of its run; warnings go to stderr. own: on a run's photos."""
     if own:
@@ -73,7 +82,7 @@ def _evaluate(run: Path, config: RunConfig, own: bool, split: str, coverage: flo
         config = replace(trained, device=config.device, threads=config.threads, split=str(run / SPLIT),
                          field=config.field or trained.field, cache=config.cache or trained.cache)
     model, folder = read_network(run), find_model(run).parent
-    tested = read_tested(folder)
+    tested = _read_tested(folder)
     if coverage is not None:
         sys.stderr.write(describe_coverage(model.thresholds, coverage))
     evaluation, skipped = evaluate_model(model, config, split, coverage, fallback)

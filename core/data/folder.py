@@ -60,13 +60,13 @@ def _traverse(root: Path, skipped: list[Skipped]) -> Iterator[_Found]:
                 continue
             names, folders = _list(folder, parts, skipped)
         except OSError as error:
-            refuse(folder, error)
+            refuse_folder(folder, error)
         if names:
             yield parts, names
         stack.extend((*parts, name) for name in reversed(folders))
 
 
-def refuse(folder: str, error: OSError) -> NoReturn:
+def refuse_folder(folder: str, error: OSError) -> NoReturn:
     raise DataError(f"The folder {folder} cannot be read: {error.strerror or error}. Change its permissions, or move "
                     "it out of the photo folder.") from error  # fmt: skip
 

@@ -11,7 +11,7 @@ from typing import Final
 from core.config import RunConfig
 from core.data.cache_index import current_key
 from core.data.dataset import UNSPLIT, Dataset, DatasetBuilder, ReportProgress, ignore
-from core.data.folder import open_folder, refuse, was_seen
+from core.data.folder import open_folder, refuse_folder, was_seen
 from core.data.manifest import open_manifest, read_paths
 from core.data.photo_format import NAMED
 from core.errors import DataError
@@ -65,7 +65,7 @@ def find_photos(named: Iterable[str], column: str = "") -> Iterator[str]:
             raise DataError(f"{name} is no CSV manifest, so it has no column {column!r}. Group its photos by folder "
                             "or by time.")  # fmt: skip
         if os.path.isdir(name):
-            yield from _require(list_photos(name, refuse), name)
+            yield from _require(list_photos(name, refuse_folder), name)
         elif name.lower().endswith(MANIFEST):
             yield from _require(read_paths(Path(name), column), name)
         else:

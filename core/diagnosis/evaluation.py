@@ -175,7 +175,7 @@ def _match_classes(model: ModelFile, dataset: Dataset, kept: Array) -> tuple[Arr
 def _open_split(config: RunConfig, split: str, side: int, fallback: str) -> tuple[Dataset, PhotoCache, Array, str]:
     """Open the photos of `config`, and select those of the split, as `read_split`. Raises DataError if none is left."""
     dataset = open_photos(config.data, config.label, config.where)
-    file = config.split or ((dataset.splits == UNSPLIT).all() and fallback)
+    file = config.split or (fallback if np.all(dataset.splits == UNSPLIT) else "")
     if split and not file:
         dataset = dataset.take(dataset.rows(SPLIT_NAMES[split]))
     cache = open_cache(dataset, side, folder=config.cache, threads=config.threads)

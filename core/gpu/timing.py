@@ -131,17 +131,16 @@ class Bench:
             end += -(-size // 1024) * 1024
         return offsets, end, 1 if 2 * end <= CACHED else SETS
 
-    def _make_room(self, choices: Sequence[Choice]) -> None:
+    def _make_room(self, places: Sequence[tuple[dict[str, int], int, int]]) -> None:
         """Enlarge the arena for all choices, before the first of them is captured with its address."""
-        needed = max((end * count for _, end, count in map(self._places, choices)), default=0)
+        needed = max((end * count for _, end, count in places), default=0)
         if needed > self._blocks["arena"].size:
             self._blocks["arena"].close()
             self._blocks["arena"] = Block(needed)
             _fill(self._blocks["arena"])
 
-    def _sets(self, choice: Choice) -> list[list[Launch]]:
-        """The launches of a choice, once for each set of arrays."""
-        offsets, end, count = self._places(choice)
+    def _sets(self, choice: Choice, offsets: dict[str, int], end: int, count: int) -> list[list[Launch]]:
+        """The launches of a choice, once for each of the sets of arrays that `_places` returned."""
         at = {name: block.address for name, block in self._blocks.items()}
         firsts = [at["arena"] + i * end for i in range(count)]
         return [
@@ -149,9 +148,9 @@ class Bench:
             for first in firsts
         ]
 
-    def _capture(self, choice: Choice) -> tuple[CapturedGraph, int] | None:
+    def _capture(self, choice: Choice, places: tuple[dict[str, int], int, int]) -> tuple[CapturedGraph, int] | None:
         """A graph of repeats of a choice, and their number; None where the GPU refuses to launch it."""
-        sets = self._sets(choice)
+        sets = self._sets(choice, *places)
         most = max(REPEATS[0], min(REPEATS[1], round(DURATION / max(choice.microseconds, 1.0))))
         launches = overlap_launches(self._frame, [launch for i in range(most) for launch in sets[i % len(sets)]])
 
@@ -169,8 +168,9 @@ class Bench:
 
     def times(self, choices: Sequence[Choice], rounds: int) -> list[float | None]:
         """Median microseconds of each choice over interleaved rounds; None where the GPU refuses to launch it."""
-        self._make_room(choices)
-        graphs = [self._capture(choice) for choice in choices]
+        places = [self._places(choice) for choice in choices]
+        self._make_room(places)
+        graphs = [self._capture(choice, own) for choice, own in zip(choices, places, strict=True)]
         taken: list[list[float]] = [[] for _ in choices]
         for _ in range(rounds):
             for captured, times in zip(graphs, taken, strict=True):

@@ -200,13 +200,17 @@ def _draw_coverage(thresholds: Thresholds, least: float) -> str:
 
 def _deeds(data: ReportData) -> str:
     mean, deviation = (data.model.graph.nodes[0].attributes[name] for name in ("mean", "std"))
-    chosen = ((row.label, getattr(data.config, name)) for name, (entry, row) in settings().items() if name in ALWAYS
-               or name not in ("out", "cache") and getattr(data.config, name) != entry.default)  # fmt: skip
-    facts = [("Interpolation", f"area averaging to {data.model.source_side} pixels; bilinear to enlarge and augment"),
-             ("Normalization", f"(RGB / 255 - mean) / deviation, mean {mean}, deviation {deviation}"),
-             *data.photos, ("Epochs computed", f"{len(data.history.epochs)} of {data.config.epochs}"),
-             ("Waiting for data", f"{100 * data.history.waiting_share():.1f} % of the training time"),
-             *((label, ", ".join(value) if isinstance(value, tuple) else str(value)) for label, value in chosen)]
+    facts = [
+        ("Interpolation", f"area averaging to {data.model.source_side} pixels; bilinear to enlarge and augment"),
+        ("Normalization", f"(RGB / 255 - mean) / deviation, mean {mean}, deviation {deviation}"),
+        *data.photos,
+        ("Epochs computed", f"{len(data.history.epochs)} of {data.config.epochs}"),
+        ("Waiting for data", f"{100 * data.history.waiting_share():.1f} % of the training time"),
+    ]
+    for name, (entry, row) in settings().items():
+        value = getattr(data.config, name)
+        if name in ALWAYS or (name not in ("out", "cache") and value != entry.default):
+            facts.append((row.label, ", ".join(value) if isinstance(value, tuple) else str(value)))
     return page.table(("", ""), [(escape(name), escape(value)) for name, value in facts])
 
 

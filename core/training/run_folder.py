@@ -10,9 +10,7 @@ from typing import IO, Any, Final, final
 
 from core import __version__
 from core.config import RunConfig, from_dict, to_dict
-from core.data.dataset import TEST
 from core.data.file_lock import locked
-from core.data.split import open_split
 from core.diagnosis.metrics import Metrics
 from core.diagnosis.model_identity import BEST, CONFIG, find_model, read_identity, today
 from core.errors import DataError, InputError, LeafClinicError, StorageError
@@ -154,7 +152,7 @@ def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> Non
             raise InputError(f"{name} would be replaced by the new run in {path}. Choose another folder with --out.")
     if path.is_dir():
         there_already = {e.name for e in path.iterdir() if e.name != LOCK and not e.name.endswith(TEMPORARY)}
-        is_run = _find_run(path) is not None
+        is_run = find_run(path) is not None
         if is_run and len(there_already) > 1 and not overwrite:  # alone, it is left from an interrupted start
             raise InputError(
                 f"{path} already contains a run. Resume it with --resume {path}, replace it with --overwrite, or "
@@ -166,7 +164,7 @@ def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> Non
         RunFolder(path).release()  # another process may be training in it
 
 
-def _find_run(path: Path) -> RunConfig | None:
+def find_run(path: Path) -> RunConfig | None:
     """The configuration of the run in a folder; None without a run: another program's config.json may be empty."""
     with suppress(DataError):
         config = read_config(path)
@@ -193,18 +191,10 @@ def list_sources(model: str, given: Mapping[str, Any]) -> list[str]:
     """What a command must not replace or write into: its model and photos, and the files and photos of the run whose
     folder or model it names."""
     file = find_model(Path(model))
-    config = _find_run(file.parent)
+    config = find_run(file.parent)
     run = to_dict(config) if config is not None else {}
     named = (str(values.get(name) or "") for values in (given, run) for name in ("data", "field"))
     return [str(file), *(str(file.with_name(name)) for name in FILES if run), *named]
-
-
-def read_tested(path: Path) -> set[bytes]:
-    """SHA-256 of the test photos of the run in a folder, empty without a run. Raises DataError."""
-    if _find_run(path) is None or not (path / SPLIT).is_file():
-        return set()
-    written, by_content = open_split(path / SPLIT)
-    return {content for content, row in by_content.items() if written.splits[row] == TEST}
 
 
 def log_reading(path: Path, accuracy: float) -> str:

@@ -136,8 +136,10 @@ class Operands:
 
     def is_gradient_in_order(self, element: int) -> bool:
         """Whether a partial result has the weights, and then the biases, in their order and nothing else."""
+        if self.slices > 1:
+            return False
         positions = self.gradient_positions(element, True)
-        return self.slices == 1 and np.array_equal(positions, np.arange(positions.size))
+        return np.array_equal(positions, np.arange(positions.size))
 
 
 def operands_of(frame: Frame, step: Step, gradient: bool = False) -> Operands:
