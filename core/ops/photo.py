@@ -76,16 +76,19 @@ class Backgrounds:
 
 def background_problem(augmentation: Array, backgrounds: Backgrounds | None, photos: int) -> str:
     """Return which backgrounds, masks or mixed photos do not exist, or "". Kernels read by address without a check."""
-    lowest = int(augmentation[:, BACKGROUND].min(initial=0))
+    given = augmentation[:, BACKGROUND]
+    if not given.any():
+        return ""
+    lowest = int(given.min())
     if lowest < -photos:
         return f"mixing refers to photo {-1 - lowest}, but there are {photos} photos"
-    asked = augmentation[augmentation[:, BACKGROUND] > 0]
+    asked = augmentation[given > 0]
     if not len(asked):
         return ""
     if backgrounds is None:
         return "they need new backgrounds, but none were given to keep_backgrounds"
     numbers = ((asked[:, BACKGROUND] - 1, len(backgrounds.images)), (asked[:, MASK], len(backgrounds.masks)))
-    if any(given.min() < 0 or given.max() >= count for given, count in numbers):
+    if any(number.min() < 0 or number.max() >= count for number, count in numbers):
         return "they refer to backgrounds or masks that do not exist"
     return ""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from core.gpu.compilation import ptx
-from core.gpu.compilation.cuda import cuda, device_function, f32, i32, u32
+from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
 from core.gpu.parts.vectors import put4
 
 ELEMENT: Final = {"bf16": 2, "tf32": 4, "float32": 4, "fma": 4}
@@ -37,7 +37,10 @@ class Tile(NamedTuple):
     @property
     def fragments(self) -> tuple[int, int]:
         """Fragments of 16 rows, and of 8 columns, of one warp."""
-        return self.rows // self.warp_rows // 16, self.columns // self.warp_columns // 8
+        rows, columns = self.rows // self.warp_rows // 16, self.columns // self.warp_columns // 8
+        assert rows > 0
+        assert columns % 2 == 0 or columns == 1  # loads of fragments have two at a time
+        return rows, columns
 
 
 @device_function
@@ -142,20 +145,88 @@ def make_filter_loader(tiles: int, row: int) -> Any:
     return load
 
 
-def make_multiplier(arithmetic: str, tile: Tile, row: int) -> Any:
+def crossed_row(columns: int, element: int) -> int:
+    """Bytes of a stage's row along which fragments are not read but across it: so that they have no bank conflicts."""
+    return columns * element + (16 if element == 2 else 32)
+
+
+def make_row_sender(rows: int, columns: int, threads: int, element: int) -> Any:
+    """Device function that starts the copies of a stage's rows of a matrix: rows `at` to `end`, columns from `first` to
+    `limit`, zeros beyond them."""
+    VEC, TH, ROW = 16 // element, threads, crossed_row(columns, element)
+    CH = columns // VEC
+    LOADS, ROUNDS = rows * CH, (rows * CH + TH - 1) // TH
+
+    @device_function
+    def send_rows(slot, matrix, at, end, first, limit, pitch, tid):
+        for j in range(ROUNDS):
+            r, part = i32((tid + j * TH) // CH), i32((tid + j * TH) % CH)
+            ok = at + r < end and first + part * VEC < limit
+            source = u64(matrix + u64((i64(at + r) * i64(pitch) + i64(first + part * VEC)) * element))
+            if LOADS % TH == 0 or tid + j * TH < LOADS:
+                to = u32(slot + u32(r * ROW + part * 16))
+                ptx.copy_async16(to, source if ok else matrix, u32(16) if ok else u32(0))
+
+    return send_rows
+
+
+def make_fragment_loaders(element: int, row_a: int, row_b: int, TN: int) -> tuple[Any, Any]:
+    """Device functions that read fragments whose rows lie along pixels: `a(stage, k, column)`, `b(..., out)`."""
+    if element == 2:
+
+        def load_a(stage, k, column, lane):
+            at = (k + (lane & 7) + ((lane >> 4) << 3)) * row_a + (column + ((lane >> 3) & 1) * 8) * 2
+            return ptx.ldmatrix4_transposed(u32(stage + u32(at)))
+
+        def load_b(stage, k, column, lane, out):
+            if TN == 1:
+                t2 = ptx.ldmatrix2_transposed(u32(stage + u32((k + (lane & 15)) * row_b + column * 2)))
+                out[0], out[1] = t2[0], t2[1]
+            else:
+                for n2 in range(TN // 2):
+                    at = (k + (lane & 15)) * row_b + (column + n2 * 16 + (lane >> 4) * 8) * 2
+                    put4(ptx.ldmatrix4_transposed(u32(stage + u32(at))), out, n2 * 4)
+    else:
+
+        def load_a(stage, k, column, lane):
+            at = u32(stage + u32((k + (lane & 3)) * row_a + (column + (lane >> 2)) * 4))
+            return (
+                ptx.shared_load1(at), ptx.shared_load1(u32(at + u32(32))),
+                ptx.shared_load1(u32(at + u32(4 * row_a))), ptx.shared_load1(u32(at + u32(4 * row_a + 32))),
+            )
+
+        def load_b(stage, k, column, lane, out):
+            at = u32(stage + u32((k + (lane & 3)) * row_b + (column + (lane >> 2)) * 4))
+            for n in range(TN):
+                out[n * 2] = ptx.shared_load1(u32(at + u32(n * 32)))
+                out[n * 2 + 1] = ptx.shared_load1(u32(at + u32(n * 32 + 4 * row_b)))
+
+    return device_function(load_a), device_function(load_b)
+
+
+def make_multiplier(arithmetic: str, tile: Tile, row: int, crossed: bool = False) -> Any:
     """Device function: one stage's product of a warp's pixels and filters, added to its sums.
 
     Rows of both are in shared memory, `row` bytes apart; `pixels` is the address of the warp's first row, `filters`
-    that of its first filter; `held` has two registers per column fragment.
+    that of its first filter; `held` has two registers per column fragment. `crossed`: rows of filters lie along the
+    depth.
     """
     (TM, TN), KS = tile.fragments, tile.depth // 32
-    mma, load_filters = MULTIPLY[arithmetic], make_filter_loader(TN, row)
+    element = ELEMENT[arithmetic]
+    across = crossed_row(tile.columns, element)
+    STEP = 32 // element * across if crossed else 32
+    mma, load_rows, (_, load_crossed) = (
+        MULTIPLY[arithmetic], make_filter_loader(TN, row), make_fragment_loaders(element, across, across, TN)
+    )  # fmt: skip
 
     @device_function
     def multiply(pixels, filters, lane, acc, held):
         mine = u32(pixels + u32((lane & 15) * row + (lane >> 4) * 16))
         for kk in range(KS):
-            load_filters(u32(filters + u32(kk * 32)), lane, held)
+            if crossed:
+                load_crossed(u32(filters + u32(kk * STEP)), 0, 0, lane, held)
+            else:
+                load_rows(u32(filters + u32(kk * STEP)), lane, held)
             for tm in range(TM):
                 mma(ptx.ldmatrix4(u32(mine + u32(tm * 16 * row + kk * 32))), held, acc, tm * TN * 4, TN)
 

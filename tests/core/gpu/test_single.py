@@ -95,11 +95,12 @@ def test_a_candidate_run_as_plain_python_gives_the_references_results(problem, p
     assert {"forward", "backward_input"} <= ran
 
 
-@pytest.mark.parametrize(("inputs", "units", "images"), [(12, 11, 3), (516, 5, 1), (8, 131, 8)])
+@pytest.mark.parametrize(("inputs", "units", "images"), [(12, 11, 3), (516, 5, 1), (8, 131, 8), (20, 9, 13)])
 def test_dense_layers_of_few_images_run_as_plain_python_give_the_references_results(inputs, units, images):
     problem = case("dense", (inputs,), units=units, batch=images)
     found = list(check_case(problem, run_as_python, lambda one: one.name == "gemv"))
-    assert [direction for _, direction, *_ in found] == ["forward", "backward_input", "backward_weight"]
+    directions = ["backward_input", "backward_weight"]
+    assert [direction for _, direction, *_ in found] == ["forward"] * (images <= 8) + directions
     assert all(error < ERRORS["float32"] for *_, error, _ in found), found
 
 

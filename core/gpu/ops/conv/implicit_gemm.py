@@ -31,12 +31,17 @@ from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.ops.conv.geometry import WINDOWS
 from core.gpu.parts.epilogue import make_staging, make_writing, pixel_of_row
-from core.gpu.parts.tile import ELEMENT, Tile, make_multiplier
+from core.gpu.parts.tile import ELEMENT, Tile, crossed_row, make_multiplier, make_row_sender
 from core.gpu.parts.vectors import clear, divide
 
 
-def shared_bytes(tile: Tile, element: int) -> int:
-    stage = (tile.rows + tile.columns) * (tile.depth + 16)
+def filter_bytes(tile: Tile, element: int, crossed: bool) -> int:
+    """Bytes of a stage's filters, of which the rows lie along the depth if `crossed`."""
+    return tile.depth // element * crossed_row(tile.columns, element) if crossed else tile.columns * (tile.depth + 16)
+
+
+def shared_bytes(tile: Tile, element: int, crossed: bool) -> int:
+    stage = tile.rows * (tile.depth + 16) + filter_bytes(tile, element, crossed)
     return max(tile.stages * stage, tile.rows * (tile.columns * element + 16))
 
 
@@ -122,16 +127,19 @@ def make_pixel_sender(tile: Tile, element: int, point: bool) -> Any:
 
 
 def make_filter_sender(tile: Tile, element: int) -> Any:
-    """Device function that starts the copies of a stage's filters, zeros beyond the last one."""
+    """Device function that starts the copies of a stage's filters, zeros beyond the last one.
+
+    `deep`: whether this thread's depth is one of the sum; rows of bf16 are padded with zeros, so it may be beyond.
+    """
     CH, ROW = tile.depth // 16, tile.depth + 16
     BR, RS = (tile.columns * CH + tile.threads - 1) // tile.threads, tile.threads // CH
-    RAGGED, BN = tile.columns * CH % tile.threads != 0, tile.columns
+    RAGGED, BN, PADDED = tile.columns * CH % tile.threads != 0, tile.columns, element == 2
 
     @device_function
-    def send_filters(slot, weight, at, mine, first, limit, depth):
+    def send_filters(slot, weight, at, mine, first, limit, depth, deep):
         for j in range(BR):
             if not RAGGED or mine + j * RS < BN:
-                ok = first + mine + j * RS < limit
+                ok = first + mine + j * RS < limit and (PADDED or deep)
                 source = u64(at + u64(i64(j * RS) * i64(depth) * element))
                 ptx.copy_async16_cached(
                     u32(slot + u32(j * RS * ROW)), source if ok else weight, u32(16) if ok else u32(0)
@@ -150,21 +158,31 @@ def find_tap(ky, kx, c, channels, kernel_width):
     return ky, kx, c
 
 
+@device_function
+def find_slice(number, x, bias, out, mask, read, columns, written):
+    """Addresses of a slice's arrays from those of the first; `read` and `written`: bytes of a pixel in a slice."""
+    after = u64(number * written)
+    own = u64(bias + u64(number * columns * 4)) if bias != u64(0) else bias
+    return u64(x + u64(number * read)), own, u64(out + after), u64(mask + after)
+
+
 def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sliced: bool = False) -> Any:
-    """The kernel as a Python function. `window`: "point" (1x1, no border), "window", or "phases" (the input
-    gradient of a strided convolution). `sliced`: x, weight, bias, out and mask are the first of the slices of the
+    """The kernel as a Python function. `window`: "point" (1x1, no border), "crossed" (the same, with rows of filters
+    along the depth: an input gradient reads those of the forward pass), "window", or "phases" (the input gradient of
+    a strided convolution). `sliced`: x, weight, bias, out and mask are the first of the slices of the
     groups. The third axis of the grid has the slices, and the phases of each."""
     tile = Tile(*numbers)
     BM, BN, KB, ST, WM, WN = tile.rows, tile.columns, tile.depth, tile.stages, tile.warp_rows, tile.warp_columns
     E, TH, ROW, CH = ELEMENT[arithmetic], tile.threads, KB + 16, KB // 16
     VEC, BK = 16 // E, KB // E
-    (TM, TN), STG, AR, OROW = tile.fragments, (BM + BN) * ROW, BM * CH // TH, BN * E + 16
-    NACC, NB, LAST, PHASES = TM * TN * 4, TN * 2, (ST - 1) * STG, window == "phases"
+    CROSSED, PHASES = window == "crossed", window == "phases"
+    (TM, TN), STG, AR, OROW = tile.fragments, BM * ROW + filter_bytes(tile, E, CROSSED), BM * CH // TH, BN * E + 16
+    APART = E if CROSSED else ROW  # bytes from one filter to the next
+    NACC, NB, LAST = TM * TN * 4, TN * 2, (ST - 1) * STG
     assert BM * CH % TH == 0
-    assert TM > 0
-    assert TN % 2 == 0 or TN == 1
     find_windows, send_filters = make_window_finder(AR, TH // CH, E, PHASES), make_filter_sender(tile, E)
-    send_pixels, multiply = make_pixel_sender(tile, E, window == "point"), make_multiplier(arithmetic, tile, ROW)
+    send_pixels, send_rows = make_pixel_sender(tile, E, window in ("point", "crossed")), make_row_sender(BK, BN, TH, E)
+    multiply = make_multiplier(arithmetic, tile, ROW, CROSSED)
     stage_out = make_staging(E, (TM, TN), OROW)
     write_out = make_writing(E, BM, BN, TH, pixel_of_phase if PHASES else pixel_of_row)
     wait, wait_all = ptx.WAIT_COPIES[ST - 2], ptx.WAIT_COPIES[0]
@@ -178,12 +196,10 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sli
             y, xx, tall, kernel_width, top, left = find_phase(part, windows, kernel_height, kernel_width)
             total = i32(tall * kernel_width * channels)
         if sliced or PHASES:
-            weight = u64(weight + u64(i64(part) * columns * depth * E))
+            weight = u64(weight + u64(i64(part) * (total if CROSSED else columns) * depth * E))
         if sliced:
-            slice_of = i64(part // (windows.stride_y * windows.stride_x) if PHASES else part)
-            x, out = u64(x + u64(slice_of * channels * E)), u64(out + u64(slice_of * columns * E))
-            mask = u64(mask + u64(slice_of * columns * E))
-            bias = u64(bias + u64(slice_of * columns * 4)) if bias != u64(0) else bias
+            number = i64(part // (windows.stride_y * windows.stride_x) if PHASES else part)
+            x, bias, out, mask = find_slice(number, x, bias, out, mask, i32(channels * E), columns, i32(columns * E))
         base, tid = ptx.shared_address(cuda.shared.array(0, u8)), i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)
         wm, wn = i32((warp % WM) * (BM // WM)), i32((warp // WM) * (BN // WN))
@@ -209,15 +225,19 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sli
                 ky, kx, c = find_tap(ky, kx, c, channels, kernel_width)
                 slot = u32(base + filled + u32(r0 * ROW + q * 16))
                 send_pixels(slot, x, py, px, pa, ky, kx, c, at < total, windows)
-                send_filters(u32(slot + u32(BM * ROW)), weight, wa, r0, bn, columns, depth)
-                wa = u64(wa + u64(KB))
+                if CROSSED:
+                    ring = u32(base + filled + u32(BM * ROW))
+                    send_rows(ring, weight, i32(ahead * BK), total, bn, columns, depth, tid)
+                else:
+                    send_filters(u32(slot + u32(BM * ROW)), weight, wa, r0, bn, columns, depth, at < total)
+                    wa = u64(wa + u64(KB))
                 filled = u32(filled + u32(STG)) if filled != u32(LAST) else u32(0)
                 at, c = i32(at + BK), i32(c + BK)
             ptx.commit_copies()  # a group per iteration, even an empty one: `wait` counts groups
             if k >= 0:
                 stage = u32(base + used)
                 used = u32(used + u32(STG)) if used != u32(LAST) else u32(0)
-                multiply(u32(stage + u32(wm * ROW)), u32(stage + u32((BM + wn) * ROW)), lane, acc, bf)
+                multiply(u32(stage + u32(wm * ROW)), u32(stage + u32(BM * ROW + wn * APART)), lane, acc, bf)
         wait_all()
         cuda.syncthreads()  # the ring is free for the sums
         stage_out(acc, base, wm, wn, lane, bias, bn, columns, activation)

@@ -20,7 +20,7 @@ from core.ops.window import POINT, Window
 from core.program import Step
 
 DEPTH_BYTES: Final = 128
-"""Rows of packed filters are padded to the longest row of a stage."""
+"""Rows of packed bf16 filters are padded to the longest row of a stage."""
 
 
 @final
@@ -51,8 +51,8 @@ def taps_of(x: Tensor, window: Window, is_image: bool) -> Taps:
 
 
 def padded_depth(total: int, element: int) -> int:
-    """Elements of a packed row for a sum over `total`."""
-    unit = DEPTH_BYTES // element
+    """Elements of a packed row for a sum over `total`; those of float32 are not padded: weights are read in place."""
+    unit = DEPTH_BYTES // element if element == 2 else 1
     return -(-total // unit) * unit
 
 

@@ -50,7 +50,8 @@ def write_forward(case: Case) -> None:
         **window_values(x, out, window.stride, window.padding), **PLAIN.values,
     }  # fmt: skip
     launch = _product(
-        case, kind, x, out, of.pack_rows(frame, step), values, of.slices, flops=2 * rows * out.padded * taps.total,
+        case, kind, x, out, of.pack_rows(frame, step), taps.total, values, of.slices,
+        flops=2 * rows * out.padded * taps.total,
         moved=x.element * (frame.batch * x.height * x.width * x.padded + rows * out.padded),
     )  # fmt: skip
     add_forward(case, launch)
@@ -72,30 +73,36 @@ def write_input(case: Case) -> None:
         "total": blocks_of(kh, sy) * blocks_of(kw, sx) * dy.padded, "channels": dy.padded, "kernel_height": kh,
         "kernel_width": kw, "bias": 0, "activation": 0, **windows, **target.values,
     }  # fmt: skip
+    if phases == 1 and (kh, kw) == POINT.kernel:
+        kind, weight, depth = "crossed", of.pack_rows(frame, step), of.taps.total
+    else:
+        kind, depth = "phases" if phases > 1 else "window", values["total"]
+        weight = frame.packed(f"backward:{step.node}",
+                              lambda: pack_backward(of.filters(), window, frame.element, slices))  # fmt: skip
     pixels = frame.batch * dy.height * dy.width
     frame.add(_product(
-        case, "phases" if phases > 1 else "point" if (kh, kw) == (1, 1) else "window", dy, dx,
-        frame.packed(f"backward:{step.node}", lambda: pack_backward(of.filters(), window, frame.element, slices)),
-        values, slices, phases, flops=2 * pixels * kh * kw * dy.padded * dx.padded,
+        case, kind, dy, dx, weight, depth, values, slices, phases, flops=2 * pixels * kh * kw * dy.padded * dx.padded,
         moved=dy.element * (pixels * dy.padded + frame.batch * dx.height * dx.width * dx.padded * target.passes),
     ))  # fmt: skip
 
 
 def _product(
-    case: Case, kind: str, x: Tensor, out: Tensor, weight: int, values: dict[str, int], slices: int, phases: int = 1,
-    *, flops: int, moved: int,
+    case: Case, kind: str, x: Tensor, out: Tensor, weight: int, depth: int, values: dict[str, int], slices: int,
+    phases: int = 1, *, flops: int, moved: int,
 ) -> Launch:  # fmt: skip
-    """The implicit product; `kind`: how windows are read. `flops` and `moved`: of a slice."""
+    """The implicit product; `kind`: how windows and filters are read; depth: elements of a packed filter without those
+    at its end. `flops` and `moved`: of a slice."""
     frame, tile, rows, columns = case.frame, case.configuration, case.frame.batch * values["area"], out.padded
+    shared = implicit_gemm.shared_bytes(tile, x.element, kind == "crossed")
     values |= {
         "x": x.address, "weight": weight, "out": out.address, "rows": rows, "columns": columns,
-        "depth": padded_depth(values["total"], x.element), "ldo": out.pitch, "out_height": out.height,
+        "depth": padded_depth(depth, x.element), "ldo": out.pitch, "out_height": out.height,
         "out_width": out.width,
     }  # fmt: skip
     constants = (frame.arithmetic, tile, kind, *((True,) if slices > 1 else ()))
     grid = blocks_of(rows, tile.rows), blocks_of(columns, tile.columns), slices * phases
     return make_launch(
         case.step.node, case.direction, "tensor_core", implicit_gemm.make_convolution, constants,
-        implicit_gemm.SIGNATURE, values, grid, (tile.threads,), implicit_gemm.shared_bytes(tile, x.element),
-        slices * moved, tile.blocks, flops=slices * flops,
+        implicit_gemm.SIGNATURE, values, grid, (tile.threads,), shared, slices * moved, tile.blocks,
+        flops=slices * flops,
     )  # fmt: skip

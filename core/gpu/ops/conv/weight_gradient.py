@@ -24,13 +24,12 @@ from core.gpu.arguments import KernelSignature, ints, pitches, pointers
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u8, u32, u64
 from core.gpu.ops.conv.geometry import WINDOWS
-from core.gpu.parts.tile import ELEMENT, MULTIPLY, ONES, Tile
-from core.gpu.parts.vectors import clear, divide, put4
+from core.gpu.parts.tile import ELEMENT, MULTIPLY, ONES, Tile, crossed_row, make_fragment_loaders, make_row_sender
+from core.gpu.parts.vectors import clear, divide
 
 
 def shared_bytes(tile: Tile, element: int) -> int:
-    pad = 16 if element == 2 else 32
-    return tile.stages * tile.depth * ((tile.rows + tile.columns) * element + 2 * pad)
+    return tile.stages * tile.depth * (crossed_row(tile.rows, element) + crossed_row(tile.columns, element))
 
 
 SIGNATURE: Final = KernelSignature((
@@ -46,62 +45,10 @@ SIGNATURE: Final = KernelSignature((
 ))  # fmt: skip
 
 
-def make_fragment_loaders(element: int, row_a: int, row_b: int, TN: int) -> tuple[Any, Any]:
-    """Device functions that read fragments whose rows lie along pixels: `a(stage, k, column)`, `b(..., out)`."""
-    if element == 2:
-
-        def load_a(stage, k, column, lane):
-            at = (k + (lane & 7) + ((lane >> 4) << 3)) * row_a + (column + ((lane >> 3) & 1) * 8) * 2
-            return ptx.ldmatrix4_transposed(u32(stage + u32(at)))
-
-        def load_b(stage, k, column, lane, out):
-            if TN == 1:
-                t2 = ptx.ldmatrix2_transposed(u32(stage + u32((k + (lane & 15)) * row_b + column * 2)))
-                out[0], out[1] = t2[0], t2[1]
-            else:
-                for n2 in range(TN // 2):
-                    at = (k + (lane & 15)) * row_b + (column + n2 * 16 + (lane >> 4) * 8) * 2
-                    put4(ptx.ldmatrix4_transposed(u32(stage + u32(at))), out, n2 * 4)
-    else:
-
-        def load_a(stage, k, column, lane):
-            at = u32(stage + u32((k + (lane & 3)) * row_a + (column + (lane >> 2)) * 4))
-            return (
-                ptx.shared_load1(at), ptx.shared_load1(u32(at + u32(32))),
-                ptx.shared_load1(u32(at + u32(4 * row_a))), ptx.shared_load1(u32(at + u32(4 * row_a + 32))),
-            )
-
-        def load_b(stage, k, column, lane, out):
-            at = u32(stage + u32((k + (lane & 3)) * row_b + (column + (lane >> 2)) * 4))
-            for n in range(TN):
-                out[n * 2] = ptx.shared_load1(u32(at + u32(n * 32)))
-                out[n * 2 + 1] = ptx.shared_load1(u32(at + u32(n * 32 + 4 * row_b)))
-
-    return device_function(load_a), device_function(load_b)
-
-
-def make_gradient_sender(tile: Tile, element: int) -> Any:
-    """Device function that starts the copies of a stage's rows of dy: pixels from `at` to `end`, filters from `bf`."""
-    PAD, VEC, TH, BP = 16 if element == 2 else 32, 16 // element, tile.threads, tile.depth
-    ROW, CH = tile.rows * element + PAD, tile.rows // VEC
-    LOADS, ROUNDS = BP * CH, (BP * CH + TH - 1) // TH
-
-    @device_function
-    def send_gradient(slot, dy, at, end, bf, filters, ldy, tid):
-        for j in range(ROUNDS):
-            r, part = i32((tid + j * TH) // CH), i32((tid + j * TH) % CH)
-            ok = at + r < end and bf + part * VEC < filters
-            source = u64(dy + u64((i64(at + r) * i64(ldy) + i64(bf + part * VEC)) * element))
-            if LOADS % TH == 0 or tid + j * TH < LOADS:
-                ptx.copy_async16(u32(slot + u32(r * ROW + part * 16)), source if ok else dy, u32(16) if ok else u32(0))
-
-    return send_gradient
-
-
 def make_window_sender(tile: Tile, element: int, border: bool) -> Any:
     """Device function that starts the copies of a stage's unfolded windows of x, by taps (ky, kx) and offsets ko."""
-    PAD, VEC, TH, BP = 16 if element == 2 else 32, 16 // element, tile.threads, tile.depth
-    ROW, CH = tile.columns * element + PAD, tile.columns // VEC
+    VEC, TH, BP = 16 // element, tile.threads, tile.depth
+    ROW, CH = crossed_row(tile.columns, element), tile.columns // VEC
     LOADS, ROUNDS = BP * CH, (BP * CH + TH - 1) // TH
 
     @device_function
@@ -172,15 +119,13 @@ def make_weight_gradient(arithmetic: str, numbers: tuple[int, ...], border: bool
     tile = Tile(*numbers)
     BF, BN, BP, ST, WM, WN = tile.rows, tile.columns, tile.depth, tile.stages, tile.warp_rows, tile.warp_columns
     E = ELEMENT[arithmetic]
-    PAD, VEC, TH = 16 if E == 2 else 32, 16 // E, tile.threads
-    ROWA, ROWB, CB = BF * E + PAD, BN * E + PAD, BN // VEC
+    VEC, TH = 16 // E, tile.threads
+    ROWA, ROWB, CB = crossed_row(BF, E), crossed_row(BN, E), BN // VEC
     STB, STG, BR = BP * ROWA, BP * (ROWA + ROWB), (BP * CB + TH - 1) // TH
     (TM, TN), KK, LAST = tile.fragments, 32 // E, (ST - 1) * STG
     NACC, NB, NS, ONE = TM * TN * 4, TN * 2, TM * 4, ONES[arithmetic]
-    assert TM > 0
-    assert TN % 2 == 0 or TN == 1
     mma, (load_a, load_b) = MULTIPLY[arithmetic], make_fragment_loaders(E, ROWA, ROWB, TN)
-    send_gradient, send_windows = make_gradient_sender(tile, E), make_window_sender(tile, E, border)
+    send_gradient, send_windows = make_row_sender(BP, BF, TH, E), make_window_sender(tile, E, border)
     find_taps, write_partial, wait = make_tap_finder(tile, E), make_partial_writer(tile), ptx.WAIT_COPIES[ST - 2]
 
     def weight_gradient(

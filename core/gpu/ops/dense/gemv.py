@@ -1,7 +1,7 @@
 """Dense layers of a few images in float32, bound by reading the weights, or by writing their gradient.
 
     forward          a warp, or four for long rows, per unit: a lane has every 32nd or 128th vector of its row
-    input gradient   512 threads per 16 inputs: a thread has four of them, for every 128th unit
+    input gradient   512 threads per 16 inputs of 8 images: a thread has four of them, for every 128th unit
     weight gradient  a thread has four inputs of four units, summed over the images
 
 A thread has the sums of all images in registers. Warps add theirs by shuffles, then the block in shared memory, in a
@@ -20,9 +20,14 @@ from core.gpu.frame import bias_of, has_bias
 from core.gpu.launch import RELU, blocks_of, make_launch
 from core.gpu.parts.vectors import ADD, PACK, UNPACK, activate, clear, passes, unrolled
 from core.gpu.select import FORWARD, INPUT, WEIGHT, Case
+from core.ops.contract import volume
 
-MOST_IMAGES: Final = {FORWARD: 16, INPUT: 8, WEIGHT: 64}
+MOST_IMAGES: Final = {FORWARD: 8, INPUT: 32, WEIGHT: 64}
 """Largest batch by direction: with more images products of tiles read less from the caches."""
+GROUP: Final = 8
+"""Images of a block of the input gradient; more would not fit into registers."""
+MOST_BYTES: Final = 16 << 20
+"""Of the weights, if several blocks read each of them: the L2 cache must keep them."""
 LONG: Final = 512
 """Inputs from which four warps share a row of weights."""
 COLUMNS, PARTS = 16, 128
@@ -42,7 +47,7 @@ FORWARD_SIGNATURE: Final = KernelSignature((
 INPUT_SIGNATURE: Final = KernelSignature((
     *pointers(dy="float32 (images, units)", weight="float32 (units, inputs)", out="dx, float32 (images, inputs)"),
     MASK,
-    *ints(inputs="a multiple of 4", units="outputs"),
+    *ints(inputs="a multiple of 4", units="outputs", images="N"),
     *pitches(ldy="dy", ldo="out", ldm="mask"),
     *MASKING,
 ))  # fmt: skip
@@ -96,7 +101,7 @@ def make_gemv(images: int, warps: int) -> Any:
 
 
 def make_gemv_transposed(images: int) -> Any:
-    """The input gradient, masked and added if requested."""
+    """The input gradient of `images` per block, masked and added if requested."""
     M, SUMS, STORED = images, 4 * images, PARTS // 8 * COLUMNS * images
     AT_ONCE = 4 if images <= 4 else 2  # units whose weights a thread loads at once: more do not fit into registers
 
@@ -109,19 +114,20 @@ def make_gemv_transposed(images: int) -> Any:
 
     load_all, WEIGHTS = unrolled(load_weights, AT_ONCE), 4 * AT_ONCE
 
-    def gemv_transposed(dy, weight, out, mask, inputs, units, ldy, ldo, ldm, masking, accumulate):
+    def gemv_transposed(dy, weight, out, mask, inputs, units, images, ldy, ldo, ldm, masking, accumulate):
         shared = cuda.shared.array(STORED, f32)
         sums = cuda.local.array(SUMS, f32)
         w = cuda.local.array(WEIGHTS, f32)
         t = i32(cuda.threadIdx.x)
-        first, lane = i32(i32(cuda.blockIdx.x) * COLUMNS), i32(t & 3)
+        first, start, lane = i32(i32(cuda.blockIdx.x) * COLUMNS), i32(i32(cuda.blockIdx.y) * M), i32(t & 3)
         own = u64(weight + u64(i64(min(i32(first + lane * 4), i32(inputs - 4))) * 4))
         clear(sums)
         for n in range(i32(t >> 2), units, PARTS * AT_ONCE):
             load_all(own, n, units, inputs, w)
             for j in range(AT_ONCE):
                 for m in range(M):
-                    at = i64(i64(m) * ldy + min(i32(n + j * PARTS), i32(units - 1)))
+                    image = i64(min(i32(start + m), i32(images - 1)))
+                    at = i64(image * ldy + min(i32(n + j * PARTS), i32(units - 1)))
                     g = load_float(u64(dy + u64(at * 4)))
                     for i in range(4):
                         sums[m * 4 + i] = f32(sums[m * 4 + i] + f32(g * w[j * 4 + i]))
@@ -131,8 +137,8 @@ def make_gemv_transposed(images: int) -> Any:
             if (t & 31) < 4:
                 shared[i32((t >> 5) * COLUMNS * M + (s // 4) * COLUMNS + lane * 4 + (s & 3))] = sums[s]
         cuda.syncthreads()  # the sums of all warps are stored
-        m, column = i32(t // COLUMNS), i32(first + (t & i32(COLUMNS - 1)))
-        if t < COLUMNS * M and column < inputs:
+        m, column = i32(start + t // COLUMNS), i32(first + (t & i32(COLUMNS - 1)))
+        if t < COLUMNS * M and m < images and column < inputs:
             total = f32(0.0)
             for warp in range(PARTS // 8):
                 total = f32(total + shared[i32(warp * COLUMNS * M + t)])
@@ -193,6 +199,8 @@ def refuse(case: Case) -> str:
     x, features = frame.flat(case.step.inputs[0])
     if features.size != x.channels:
         return "It reads vectors whose length is a multiple of 4."
+    if frame.batch > GROUP and case.direction == INPUT and 4 * volume(case.step.parameters[0].shape) > MOST_BYTES:
+        return f"It computes at most {GROUP} images with so many weights."
     return f"It computes at most {most} images." if frame.batch > most else ""
 
 
@@ -216,11 +224,13 @@ def write_input(case: Case) -> None:
     dy, (dx, _) = frame.image(step.output, True), frame.flat(step.inputs[0], True)
     values = {
         "dy": dy.address, "weight": frame.weight(f"{step.node}.weight"), "out": dx.address, "inputs": dx.channels,
-        "units": dy.channels, "ldy": dy.pitch, "ldo": dx.pitch, **case.backward.target(step.inputs[0]).values,
+        "units": dy.channels, "images": frame.batch, "ldy": dy.pitch, "ldo": dx.pitch,
+        **case.backward.target(step.inputs[0]).values,
     }  # fmt: skip
+    grid, images = (blocks_of(dx.channels, COLUMNS), blocks_of(frame.batch, GROUP)), min(frame.batch, GROUP)
     frame.add(make_launch(
-        step.node, INPUT, "fused", make_gemv_transposed, (frame.batch,), INPUT_SIGNATURE, values,
-        (blocks_of(dx.channels, COLUMNS),), (4 * PARTS,), moved=4 * dx.channels * dy.channels, resident=1,
+        step.node, INPUT, "fused", make_gemv_transposed, (images,), INPUT_SIGNATURE, values, grid, (4 * PARTS,),
+        moved=4 * dx.channels * dy.channels, resident=1,
     ))  # fmt: skip
 
 
