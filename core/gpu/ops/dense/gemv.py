@@ -22,12 +22,12 @@ from core.gpu.parts.vectors import ADD, PACK, UNPACK, activate, clear, passes, u
 from core.gpu.select import FORWARD, INPUT, WEIGHT, Case
 from core.ops.contract import volume
 
-MOST_IMAGES: Final = {FORWARD: 8, INPUT: 32, WEIGHT: 64}
+MOST_IMAGES: Final = {FORWARD: 8, INPUT: 128, WEIGHT: 64}
 """Largest batch by direction: with more images products of tiles read less from the caches."""
 GROUP: Final = 8
 """Images of a block of the input gradient; more would not fit into registers."""
-MOST_BYTES: Final = 16 << 20
-"""Of the weights, if several blocks read each of them: the L2 cache must keep them."""
+MOST_READ: Final = 16 << 20
+"""Bytes of weights that the input gradients of several groups read; beyond it products of tiles are faster."""
 LONG: Final = 512
 """Inputs from which four warps share a row of weights."""
 COLUMNS, PARTS = 16, 128
@@ -199,7 +199,8 @@ def refuse(case: Case) -> str:
     x, features = frame.flat(case.step.inputs[0])
     if features.size != x.channels:
         return "It reads vectors whose length is a multiple of 4."
-    if frame.batch > GROUP and case.direction == INPUT and 4 * volume(case.step.parameters[0].shape) > MOST_BYTES:
+    read = 4 * volume(case.step.parameters[0].shape) * blocks_of(frame.batch, GROUP)
+    if case.direction == INPUT and frame.batch > GROUP and read > MOST_READ:
         return f"It computes at most {GROUP} images with so many weights."
     return f"It computes at most {most} images." if frame.batch > most else ""
 
