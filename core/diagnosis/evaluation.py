@@ -150,7 +150,8 @@ def evaluate_model(
             words = [made.decide(prediction, coverage).word for prediction in predictions]
             own_curve = model.thresholds is not None and not model.multilabel
             answered = replace(measure_coverage(words, labels, right, names, coverage), measured=own_curve)
-    known, overlap = describe_overlap("The model", model.learned, evaluated), measure_overlap(model.learned, evaluated)
+    overlap = measure_overlap(model.learned, evaluated)
+    known = describe_overlap("The model", model.learned, overlap)
     if overlap and (related := int((~unseen).sum()) - overlap[0].learned):
         known += (f"Data leakage: {related} photos have one of the same group in training. The accuracy is too high.",)
     return Evaluation(
