@@ -330,19 +330,6 @@ def subsets_by_setting(
     return tuple(sorted(found, key=lambda part: -part.photos))
 
 
-def compare_with_field(
-    places: Sequence[Subset], all_name: str, figures: Metrics, field: Metrics | None
-) -> tuple[Subset, ...]:
-    """The subsets by setting followed by the user's own field photos.
-
-    Without settings, all evaluated photos under the name `all_name` are compared with the field photos. Without field
-    photos, the subsets by setting alone.
-    """
-    if field is None:
-        return tuple(places)
-    return (*(places or (Subset.whole(all_name, figures),)), Subset.whole(OWN_FIELD, field))
-
-
 def describe_subsets(parts: Sequence[Subset]) -> str:
     """The accuracy by setting as a sentence with its meaning; empty if no setting is known."""
     if not parts:

@@ -62,9 +62,9 @@ def finish_run(
     model = evaluation.write_into(describe_data(setup, model))
     write_model(path, model)
     if evaluation.split == "test":
-        log_reading(folder.path, evaluation.figures.accuracy)
-    if evaluation.figures.confusion:
-        folder.write_confusion(evaluation.figures)
+        log_reading(folder.path, evaluation.result.figures.accuracy)
+    if evaluation.result.figures.confusion:
+        folder.write_confusion(evaluation.result.figures)
     yield evaluation.to_event()
     folder.sync()
     history = read_history(folder.path / EVENTS)

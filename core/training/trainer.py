@@ -309,12 +309,14 @@ class _Run:
         self, reason: str, model: str, report: str = "", evaluation: RunEvaluation | None = None
     ) -> events.RunFinished:
         state: RunState = self.state
+        tested = evaluation.result if evaluation and evaluation.split == "test" else None
+        field = evaluation.result.field if evaluation else None
         return events.RunFinished(
             reason, state.step, state.best_epoch, best_accuracy=max(state.best_accuracy, 0.0),
-            test_accuracy=evaluation.figures.accuracy if evaluation and evaluation.split == "test" else None,
+            test_accuracy=tested.figures.accuracy if tested else None,
             model_path=model, report_path=report, seconds=state.seconds,
             border_accuracy=evaluation.baseline.border if evaluation and evaluation.baseline else None,
-            field_accuracy=evaluation.field.accuracy if evaluation and evaluation.field else None,
+            field_accuracy=field.accuracy if field else None,
         )  # fmt: skip
 
 

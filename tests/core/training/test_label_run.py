@@ -8,6 +8,7 @@ import pytest
 
 from core import diagnose, evaluate, export
 from core.data.label_sets import LabelSets
+from core.diagnosis.evaluation import Evaluation
 from core.diagnosis.metrics import compute_metrics
 from core.diagnosis.model_file import read_model, write_model
 from core.diagnosis.onnx_model import read_onnx_model
@@ -73,7 +74,7 @@ def test_the_best_epoch_has_the_highest_mean_average_precision():
     after = first.after_epoch(ranked, 0.0)
     assert (first.best_accuracy, ranked.accuracy) == (pytest.approx(2 / 3), pytest.approx(1 / 3))
     assert (after.best_epoch, after.best_score, after.best_accuracy) == (1, 1.0, ranked.accuracy)
-    assert RunEvaluation("test", ranked).guessing == ranked.accuracy, "of the most common label set"
+    assert RunEvaluation("test", Evaluation(ranked)).guessing == ranked.accuracy, "of the most common label set"
 
 
 def figures(sets, logits):
