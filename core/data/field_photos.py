@@ -11,7 +11,7 @@ from typing import final
 from core.config import RunConfig
 from core.data.cache import PhotoCache, check_home, open_cache
 from core.data.dataset import Dataset, ReportStage, describe_skipped, ignore, reasons
-from core.data.label_sets import LabelSets, name_labels, read_label_sets
+from core.data.label_sets import name_labels
 from core.data.photo_groups import find_groups
 from core.data.source import open_photos
 from core.errors import DataError
@@ -23,8 +23,8 @@ from core.ops.contract import Array
 class FieldPhotos:
     """Decoded field photos.
 
-    slots: int64 ``(N,)``, the usable photos in `cache.photos`; labels: int32 ``(N,)``, class indices of the network, or
-    indices of `sets` where photos have several labels; groups: int32 ``(N,)``; warnings: sentences for the user.
+    slots: int64 ``(N,)``, the usable photos in `cache.photos`; labels: class indices of the network int32 ``(N,)``, or
+    bool ``(N, classes)`` where photos have several labels; groups: int32 ``(N,)``; warnings: sentences for the user.
     """
 
     cache: PhotoCache
@@ -32,7 +32,6 @@ class FieldPhotos:
     labels: Array
     groups: Array
     warnings: tuple[str, ...] = ()
-    sets: LabelSets | None = None
 
 
 def scan_field(config: RunConfig) -> Dataset | None:
@@ -68,12 +67,10 @@ def open_field(
     kept = cache.kept
     if not len(kept):
         raise DataError(f"None of the {len(dataset)} field photos can be used: {reasons(cache.skipped)}.")
-    sets = read_label_sets(dataset.classes, "multi", classes) if multi else None
-    labels = dataset.labels if multi else dataset.labels_among(classes)
+    labels = dataset.labels_among(classes, multi)
     skipped = describe_skipped(cache.skipped, "field photo")
     groups, _ = find_groups(dataset, cache, partial(report, "copies"))
-    return FieldPhotos(cache, cache.slots[kept], labels[kept], groups[kept],
-                       (skipped,) if skipped else (), sets)  # fmt: skip
+    return FieldPhotos(cache, cache.slots[kept], labels[kept], groups[kept], (skipped,) if skipped else ())
 
 
 def count_common(one: PhotoCache, other: PhotoCache) -> int:

@@ -60,6 +60,12 @@ class PhotoSet:
         pictures = np.full(len(self.pictures), label, np.int32)
         return np.append(self.cache.slots[rows], self.pictures), np.append(self.dataset.labels[rows], pictures)
 
+    def true_labels(self, rows: Array) -> Array:
+        """What predictions on these rows are compared with: indices of `classes` int ``(N,)``, or bool ``(N, classes)``
+        where photos have several labels."""
+        labels = self.dataset.labels[rows]
+        return np.asarray(labels if self.sets is None else self.sets.members[labels])
+
     def rows(self, split: int) -> Array:
         """Rows of a split (TRAIN, VALIDATION, TEST) whose photos can be used, int64."""
         return np.flatnonzero(self.splits == split)

@@ -14,7 +14,7 @@ from core.config import RunConfig
 from core.data.cache import PhotoCache, open_cache
 from core.data.dataset import SPLIT_NAMES, UNSPLIT, Dataset, describe_skipped, reasons
 from core.data.field_photos import open_field, scan_field
-from core.data.label_sets import LabelSets, join_labels, name_labels, read_label_sets
+from core.data.label_sets import join_labels, name_labels
 from core.data.manifest import list_settings
 from core.data.photo_groups import find_groups
 from core.data.source import open_photos
@@ -30,7 +30,7 @@ from core.diagnosis.metrics import (
 )
 from core.diagnosis.model_file import ModelFile, check_classes
 from core.diagnosis.prediction import Prediction, Predictor
-from core.diagnosis.thresholds import is_no_leaf
+from core.diagnosis.thresholds import without_leaf
 from core.diagnosis.training_photos import Overlap, describe_overlap, measure_overlap
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE
 from core.errors import DataError
@@ -73,13 +73,12 @@ def measure_coverage(
     """Count diagnoses and correct diagnoses.
 
     words: the verdict on each photo (a class counts as a diagnosis, and so does "no leaf" if the model has a class for
-    it); labels: int ``(N,)``; right: bool ``(N,)``, whether the most likely class is the true one,
-    or all labels are right.
+    it); labels: int ``(N,)``, or bool ``(N, classes)``; right: bool ``(N,)``, whether the most likely class is the true
+    one, or all labels are right.
     """
-    bare = np.array([is_no_leaf(name) for name in classes])
     said_bare = np.array([word == NO_LEAF for word in words])
     answered = said_bare | np.array([word not in (NOT_SURE, NO_LEAF) for word in words])
-    good = np.where(said_bare, bare[labels], right)
+    good = np.where(said_bare, without_leaf(labels, classes), right)
     lost = int((right & ~(answered & good)).sum())
     return CoverageResult(wanted, len(words), int(answered.sum()), int((answered & good).sum()),
                     lost / max(int(right.sum()), 1))  # fmt: skip
@@ -139,48 +138,43 @@ def evaluate_model(
     """
     scanned = scan_field(config)
     dataset, cache, kept, lost = _open_split(config, split, model.source_side, fallback)
-    labels, names, sets = _match_classes(model, dataset, kept)
+    labels = _match_classes(model, dataset, kept)
     own = None if scanned is None else open_field(scanned, model.classes, model.source_side, config, model.multilabel)
     unseen, field, answered, own_right = None, None, None, np.zeros(0, bool)
     with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:
         predictions, stated, logits = _predict(made, cache.photos, cache.slots[kept])
         groups, evaluated = find_groups(dataset, cache)[0], [("judged", cache.content[kept])]
-        figures, right = evaluate_logits(logits, labels, model, sets, groups[kept])
+        figures, right = evaluate_logits(logits, labels, model, groups[kept])
         new = model.learned.unseen(cache.content, groups, kept) if model.learned else np.ones(len(kept), bool)
         if 0 < new.sum() < len(kept):
-            unseen, _ = evaluate_logits(logits[new], labels[new], model, sets, groups[kept][new])
-        places = subsets_by_setting(right, labels, names, list_settings(dataset, kept), groups[kept])
+            unseen, _ = evaluate_logits(logits[new], labels[new], model, groups[kept][new])
+        places = subsets_by_setting(right, labels, model.classes, list_settings(dataset, kept), groups[kept])
         if own is not None:
             own_logits = _predict(made, own.cache.photos, own.slots)[2]
-            field, own_right = evaluate_logits(own_logits, own.labels, model, own.sets, own.groups)
+            field, own_right = evaluate_logits(own_logits, own.labels, model, own.groups)
             evaluated.append(("field", own.cache.content[own.cache.kept]))
         if coverage is not None:
             words = [made.decide(prediction, coverage).word for prediction in predictions]
             own_curve = model.thresholds is not None and not model.multilabel
-            answered = replace(measure_coverage(words, labels, right, names, coverage), measured=own_curve)
+            answered = replace(measure_coverage(words, labels, right, model.classes, coverage), measured=own_curve)
     overlap = measure_overlap(model.learned, evaluated)
     known = describe_overlap("The model", model.learned, overlap)
     if overlap and (related := int((~new).sum()) - overlap[0].learned):
         known += (f"Data leakage: {related} photos have one of the same group in training. The accuracy is too high.",)
     return Evaluation(
         figures, places=places, field=field, unseen=unseen, answered=answered, overlap=overlap, known=known,
-        calibration_error=measure_reliability(stated, labels if sets is None else sets.members[labels]).error,
+        calibration_error=measure_reliability(stated, labels).error,
         mistakes=_mistakes(stated, dataset, kept[~right], np.flatnonzero(~right), model),
         outcomes=tuple(zip((one.tobytes() for _, found in evaluated for one in found), (*right, *own_right),
                            strict=True)),
     ), tuple(filter(None, (describe_skipped(cache.skipped), lost, *(own.warnings if own else ()))))  # fmt: skip
 
 
-def _match_classes(model: ModelFile, dataset: Dataset, kept: Array) -> tuple[Array, tuple[str, ...], LabelSets | None]:
-    """(labels of the photos `kept`, the names they count, label sets where the model predicts several labels).
-
-    Raises DataError if the model does not have one of the classes.
-    """
+def _match_classes(model: ModelFile, dataset: Dataset, kept: Array) -> Array:
+    """The labels of the photos `kept` among the model's classes. Raises DataError if it does not have one of them."""
     named = [dataset.classes[i] for i in np.unique(dataset.labels[kept])]
     check_classes(model, [label for name in named for label in name_labels(name, model.multilabel)])
-    if model.multilabel:
-        return dataset.labels[kept], dataset.classes, read_label_sets(dataset.classes, "multi", model.classes)
-    return dataset.labels_among(model.classes)[kept], model.classes, None
+    return np.asarray(dataset.labels_among(model.classes, model.multilabel)[kept])
 
 
 def _open_split(config: RunConfig, split: str, side: int, fallback: str) -> tuple[Dataset, PhotoCache, Array, str]:
@@ -221,13 +215,8 @@ def _mistakes(table: Array, dataset: Dataset, rows: Array, places: Array, model:
     return tuple(sorted(found, key=lambda mistake: -mistake.probability))
 
 
-def evaluate_logits(
-    logits: Array, labels: Array, model: ModelFile, sets: LabelSets | None, groups: Array
-) -> tuple[Metrics, Array]:
-    """The metrics of calibrated logits ``(N, classes)``, and which predictions are correct, bool ``(N,)``.
-
-    labels: classes, or the numbers of label sets.
-    """
+def evaluate_logits(logits: Array, labels: Array, model: ModelFile, groups: Array) -> tuple[Metrics, Array]:
+    """The metrics of calibrated logits ``(N, classes)``, and which predictions are correct, bool ``(N,)``."""
     thresholds = label_thresholds(model)
-    found = compute_metrics(logits, labels, model.classes, sets, thresholds, groups)
-    return found, find_correct(logits, labels, sets, thresholds)
+    return (compute_metrics(logits, labels, model.classes, thresholds, groups),
+            find_correct(logits, labels, thresholds))  # fmt: skip

@@ -131,15 +131,15 @@ def evaluate_run(setup: Setup, model: ModelFile, baseline: Baseline | None) -> G
     if setup.field is not None and setup.field_photos is not None:
         field_logits = yield from _predict(setup, "field", model, setup.field)
         own = setup.field_photos
-        field, _ = evaluate_logits(field_logits, setup.field.labels, model, own.sets, own.groups)
-    groups, labels = photos.groups[rows], loader.labels
-    figures, right = evaluate_logits(logits, labels, model, photos.sets, groups)
+        field, _ = evaluate_logits(field_logits, own.labels, model, own.groups)
+    groups, labels = photos.groups[rows], photos.true_labels(rows)
+    figures, right = evaluate_logits(logits, labels, model, groups)
     new = setup.learned.unseen(photos.cache.content, photos.groups, rows)
     if 0 < new.sum() < len(right):
-        unseen, _ = evaluate_logits(logits[new], labels[new], model, photos.sets, groups[new])
+        unseen, _ = evaluate_logits(logits[new], labels[new], model, groups[new])
     settings, calibration = list_settings(photos.dataset, rows), model.sections.get(CALIBRATION)
     result = Evaluation(
-        figures, f"{split} photos", subsets_by_setting(right, labels, photos.dataset.classes, settings, groups), field,
+        figures, f"{split} photos", subsets_by_setting(right, labels, setup.classes, settings, groups), field,
         unseen, None if calibration is None else float(calibration["error"]),
     )
     reading = BackgroundDependence.from_section(model.sections.get(background_dependence.SECTION))

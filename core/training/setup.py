@@ -11,6 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, final
 
+import numpy as np
+
 from core.communicator import Communicator
 from core.config import RunConfig
 from core.data.cache import PhotoCache
@@ -272,15 +274,16 @@ def _loaders_of_evaluation(
 ) -> dict[str, Any]:
     """The loaders for evaluation, by their field of `Setup`; None where there are no photos."""
 
-    def load(cache: PhotoCache, slots: Array, labels: Array) -> Loader | None:
+    def load(cache: PhotoCache, slots: Array) -> Loader | None:
         return None if not len(slots) else Loader(
-            cache.photos, slots, labels, batch=VALIDATION_BATCH[device], size=config.use_size or config.image_size,
-            training=False, rank=communicator.rank, ranks=communicator.size,
+            cache.photos, slots, np.full(len(slots), -1), batch=VALIDATION_BATCH[device],
+            size=config.use_size or config.image_size, training=False, rank=communicator.rank, ranks=communicator.size,
         )  # fmt: skip
 
-    rows = {name: photos.rows(split) for name, split in (("validation", VALIDATION), ("test", TEST))}
-    found = {name: load(photos.cache, photos.cache.slots[r], photos.dataset.labels[r]) for name, r in rows.items()}
-    return {**found, "field": None if field is None else load(field.cache, field.slots, field.labels)}
+    cache = photos.cache
+    splits = (("validation", VALIDATION), ("test", TEST))
+    found = {name: load(cache, cache.slots[photos.rows(split)]) for name, split in splits}
+    return {**found, "field": None if field is None else load(field.cache, field.slots)}
 
 
 def classes_check(scanned: Dataset | None, teachers: Sequence[Teacher]) -> CheckClasses:

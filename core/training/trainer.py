@@ -19,7 +19,7 @@ from typing import final
 import numpy as np
 
 from core.config import RunConfig, to_dict
-from core.data.dataset import Cancelled
+from core.data.dataset import VALIDATION, Cancelled
 from core.device import PhotoBatch
 from core.diagnosis.metrics import Metrics, compute_metrics
 from core.diagnosis.model_identity import BEST, default_name
@@ -195,7 +195,8 @@ class _Run:
             validator.dismiss()
             if logits is None:
                 return False
-            figures = compute_metrics(logits, loader.labels, self.setup.classes, self.setup.photos.sets)
+            labels = self.setup.photos.true_labels(self.setup.photos.rows(VALIDATION))
+            figures = compute_metrics(logits, labels, self.setup.classes)
             yield from self._end_epoch(self.folder, weights, figures, time.monotonic() - begin)
         self.state = share_state(self._ranks, self.state)
         self._agreement.seconds = self.state.seconds
