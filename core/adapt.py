@@ -115,9 +115,9 @@ def read_place(model: ModelFile, photos: GroupedPhotos, config: RunConfig, repor
     report("compile", 0, 0)
     with closing(Predictor(model, device=device, batch=BATCH, threads=config.threads, outputs=outputs)) as predictor:
         seen = compute_outputs(predictor, pixels, report, "review")
-    labels = photos.dataset.labels_among(model.classes)[kept]
     features = np.zeros((len(kept), 0)) if seen.features is None else seen.features
-    return PlacePhotos(pixels, Samples(features, labels, photos.groups[kept]), seen.logits, seen.spreads)
+    samples = Samples(features, photos.true_labels(model.classes), photos.groups[kept])
+    return PlacePhotos(pixels, samples, seen.logits, seen.spreads)
 
 
 def describe_place(model: ModelFile, photos: GroupedPhotos, name: str, origin: str) -> ModelFile:

@@ -86,7 +86,11 @@ def cache_side(config: RunConfig) -> int:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupedPhotos:
-    """Decoded photos and their groups int32 ``(N,)``; copies: near-duplicates, None if the source names all groups."""
+    """Decoded photos without splits: to review, to adapt to, or the user's field photos.
+
+    groups: int32 ``(N,)`` by row of `dataset`; copies: near-duplicates, None if the source names all groups; sets: as
+    in `PhotoSet`.
+    """
 
     dataset: Dataset
     cache: PhotoCache
@@ -98,6 +102,10 @@ class GroupedPhotos:
     def labels(self) -> Array:
         """The labels of the dataset, those of equal label sets by one number, int ``(N,)``."""
         return self.dataset.labels if self.sets is None else self.sets.merge_equal(self.dataset.labels)
+
+    def true_labels(self, classes: Sequence[str]) -> Array:
+        """What predictions of these classes on the usable photos are compared with, as `Dataset.labels_among`."""
+        return np.asarray(self.dataset.labels_among(classes, self.sets is not None)[self.cache.kept])
 
 
 def name_outputs(dataset: Dataset, sets: LabelSets | None) -> tuple[str, ...]:

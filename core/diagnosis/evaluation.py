@@ -13,10 +13,11 @@ import numpy as np
 from core.config import RunConfig
 from core.data.cache import PhotoCache, open_cache
 from core.data.dataset import SPLIT_NAMES, UNSPLIT, Dataset, describe_skipped, reasons
-from core.data.field_photos import open_field, scan_field
+from core.data.field_photos import describe_field, open_field, scan_field
 from core.data.label_sets import join_labels, name_labels
 from core.data.manifest import list_settings
 from core.data.photo_groups import find_groups
+from core.data.preparation import GroupedPhotos
 from core.data.source import open_photos
 from core.data.split import read_split
 from core.diagnosis.calibration import label_thresholds, measure_reliability
@@ -142,7 +143,7 @@ def evaluate_model(
     own = None if scanned is None else open_field(scanned, model.classes, model.source_side, config, model.multilabel)
     unseen, field, answered, own_right = None, None, None, np.zeros(0, bool)
     with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:
-        predictions, stated, logits = _predict(made, cache.photos, cache.slots[kept])
+        predictions, stated, logits = _predict(made, cache, kept)
         groups, evaluated = find_groups(dataset, cache)[0], [("judged", cache.content[kept])]
         figures, right = evaluate_logits(logits, labels, model, groups[kept])
         new = model.learned.unseen(cache.content, groups, kept) if model.learned else np.ones(len(kept), bool)
@@ -150,8 +151,7 @@ def evaluate_model(
             unseen, _ = evaluate_logits(logits[new], labels[new], model, groups[kept][new])
         places = subsets_by_setting(right, labels, model.classes, list_settings(dataset, kept), groups[kept])
         if own is not None:
-            own_logits = _predict(made, own.cache.photos, own.slots)[2]
-            field, own_right = evaluate_logits(own_logits, own.labels, model, own.groups)
+            field, own_right = evaluate_field(_predict(made, own.cache, own.cache.kept)[2], own, model)
             evaluated.append(("field", own.cache.content[own.cache.kept]))
         if coverage is not None:
             words = [made.decide(prediction, coverage).word for prediction in predictions]
@@ -167,7 +167,7 @@ def evaluate_model(
         mistakes=_mistakes(stated, dataset, kept[~right], np.flatnonzero(~right), model),
         outcomes=tuple(zip((one.tobytes() for _, found in evaluated for one in found), (*right, *own_right),
                            strict=True)),
-    ), tuple(filter(None, (describe_skipped(cache.skipped), lost, *(own.warnings if own else ()))))  # fmt: skip
+    ), tuple(filter(None, (describe_skipped(cache.skipped), lost, *describe_field(own))))  # fmt: skip
 
 
 def _match_classes(model: ModelFile, dataset: Dataset, kept: Array) -> Array:
@@ -194,10 +194,10 @@ def _open_split(config: RunConfig, split: str, side: int, fallback: str) -> tupl
     return dataset, cache, kept, lost
 
 
-def _predict(predictor: Predictor, photos: Array, slots: Array) -> tuple[list[Prediction], Array, Array]:
+def _predict(predictor: Predictor, cache: PhotoCache, rows: Array) -> tuple[list[Prediction], Array, Array]:
     """The predictions, their probabilities ``(N, classes)``, and logits with these probabilities."""
-    found = [prediction for first in range(0, len(slots), BATCH)
-             for prediction in predictor.predict_calibrated(photos[slots[first : first + BATCH]])]  # fmt: skip
+    found = [prediction for first in range(0, len(rows), BATCH)
+             for prediction in predictor.predict_calibrated(cache.gather(rows[first : first + BATCH]))]  # fmt: skip
     stated = np.stack([prediction.probabilities for prediction in found])
     logits = np.log(stated + 1e-300)
     return found, stated, logits - np.log1p(1e-16 - stated) if predictor.model.multilabel else logits
@@ -220,3 +220,8 @@ def evaluate_logits(logits: Array, labels: Array, model: ModelFile, groups: Arra
     thresholds = label_thresholds(model)
     return (compute_metrics(logits, labels, model.classes, thresholds, groups),
             find_correct(logits, labels, thresholds))  # fmt: skip
+
+
+def evaluate_field(logits: Array, field: GroupedPhotos, model: ModelFile) -> tuple[Metrics, Array]:
+    """`evaluate_logits` of the usable field photos."""
+    return evaluate_logits(logits, field.true_labels(model.classes), model, field.groups[field.cache.kept])

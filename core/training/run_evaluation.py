@@ -12,7 +12,7 @@ from core.data.manifest import list_settings
 from core.diagnosis import background_dependence, model_file
 from core.diagnosis.background_dependence import BackgroundDependence, Baseline, describe_border
 from core.diagnosis.calibration import calibrate_logits, describe_error
-from core.diagnosis.evaluation import Evaluation, evaluate_logits
+from core.diagnosis.evaluation import Evaluation, evaluate_field, evaluate_logits
 from core.diagnosis.metrics import Subset, describe_accuracy, describe_groups, describe_subsets, subsets_by_setting
 from core.diagnosis.model_file import CALIBRATION, ModelFile
 from core.ops.contract import Array
@@ -130,8 +130,7 @@ def evaluate_run(setup: Setup, model: ModelFile, baseline: Baseline | None) -> G
     photos, rows, unseen, field = setup.photos, evaluated_rows(setup), None, None
     if setup.field is not None and setup.field_photos is not None:
         field_logits = yield from _predict(setup, "field", model, setup.field)
-        own = setup.field_photos
-        field, _ = evaluate_logits(field_logits, own.labels, model, own.groups)
+        field, _ = evaluate_field(field_logits, setup.field_photos, model)
     groups, labels = photos.groups[rows], photos.true_labels(rows)
     figures, right = evaluate_logits(logits, labels, model, groups)
     new = setup.learned.unseen(photos.cache.content, photos.groups, rows)

@@ -192,8 +192,7 @@ def test_an_event_tells_every_figure_that_was_measured_and_of_others_none():
 
 def test_figures_on_photos_that_chose_the_epoch_and_figures_of_guessing_say_so(data):
     assert RunEvaluation("test", Evaluation(FIGURES)).cautions() == ()
-    guessed = Evaluation(replace(FIGURES, confusion=((7, 3), (7, 3))))
-    guessed = RunEvaluation("validation", guessed, Baseline(0.1, 0.5))
+    guessed = RunEvaluation("validation", Evaluation(replace(FIGURES, confusion=((7, 3), (7, 3)))), Baseline(0.1, 0.5))
     assert guessed.words()[1:3] == guessed.cautions() == (GUESS_NOTE.format(percent=50), VALIDATION_NOTE)
     assert "points better than the border" not in " ".join(guessed.words())
     assert all(note.split(" (")[0] in render_report(replace(data, evaluation=guessed)) for note in guessed.cautions())
