@@ -30,7 +30,6 @@ import numpy as np
 from benchmarks.join_photos import VALIDATION_SHARE, share_of
 from benchmarks.record import Row, write_results
 from core.data.cache import open_cache
-from core.data.label_sets import LabelSets, read_label_sets
 from core.data.source import open_photos
 from core.diagnosis.calibration import label_thresholds
 from core.diagnosis.metrics import Metrics, compute_metrics
@@ -118,17 +117,15 @@ def test(out: Path, machine: str) -> None:
 
 def measure(model: ModelFile, dataset) -> tuple[Metrics, Metrics]:  # noqa: ANN001
     """Metrics on all photos, and those of the other labels on the photos that do not have the label `complex`."""
-    cache, sets = open_cache(dataset, model.source_side), read_label_sets(dataset.classes, "multi", model.classes)
-    assert sets is not None
+    cache = open_cache(dataset, model.source_side)
     with closing(Predictor(model, batch=32)) as predictor:
         stated = predictor.probabilities(cache.gather(cache.kept))
     logits, thresholds = np.log(stated) - np.log1p(-stated), label_thresholds(model)
-    labels, tangled = dataset.labels[cache.kept], model.classes.index("apple/complex")
+    labels, tangled = dataset.labels_among(model.classes, multi=True)[cache.kept], model.classes.index("apple/complex")
     named = np.flatnonzero(np.arange(len(model.classes)) != tangled)
-    rows = np.flatnonzero(~sets.members[labels, tangled])
-    five = LabelSets(tuple(model.classes[at] for at in named), sets.members[:, named])
-    return (compute_metrics(logits, labels, model.classes, sets, thresholds),
-            compute_metrics(logits[rows][:, named], labels[rows], five.labels, five, thresholds[named]))
+    rows, five = np.flatnonzero(~labels[:, tangled]), [model.classes[at] for at in named]
+    return (compute_metrics(logits, labels, model.classes, thresholds),
+            compute_metrics(logits[rows][:, named], labels[rows][:, named], five, thresholds[named]))
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from core.diagnosis.head_fitting import Samples
 from core.diagnosis.model_file import CALIBRATION, DATA, TEST, ModelFile, check_classes, read_model, write_model
 from core.diagnosis.model_identity import MODEL_HELP, ORIGIN, adapted_name, read_identity, today
 from core.diagnosis.prediction import Predictor
-from core.diagnosis.training_photos import describe_overlap, record_photos
+from core.diagnosis.training_photos import describe_overlap, measure_overlap, record_photos
 from core.errors import EXIT_CODES, EXIT_DONE, EXIT_FAILED, DataError, ModelFileError, Problem
 from core.plan import choose_device
 from core.text import printable
@@ -101,9 +101,9 @@ def adapt_to_place(
     if result.model is not None:
         write_model(out, describe_place(result.model, photos, name, origin))
     told = list(result.describe())
-    content = photos.cache.content[photos.cache.kept]
-    if model.learned is not None and model.learned.knows(content).any():
-        told[2:2] = describe_overlap("The model", model.learned, [("judged", content)])
+    overlap = measure_overlap(model.learned, [("judged", photos.cache.content[photos.cache.kept])])
+    if overlap and overlap[0].learned:
+        told[2:2] = describe_overlap("The model", model.learned, overlap)
     told[2:2] = filter(None, (describe_skipped(photos.cache.skipped),))
     return place.samples, result, told
 
@@ -115,9 +115,9 @@ def read_place(model: ModelFile, photos: GroupedPhotos, config: RunConfig, repor
     report("compile", 0, 0)
     with closing(Predictor(model, device=device, batch=BATCH, threads=config.threads, outputs=outputs)) as predictor:
         seen = compute_outputs(predictor, pixels, report, "review")
-    labels = photos.dataset.labels_among(model.classes)[kept]
     features = np.zeros((len(kept), 0)) if seen.features is None else seen.features
-    return PlacePhotos(pixels, Samples(features, labels, photos.groups[kept]), seen.logits, seen.spreads)
+    samples = Samples(features, photos.true_labels(model.classes), photos.groups[kept])
+    return PlacePhotos(pixels, samples, seen.logits, seen.spreads)
 
 
 def describe_place(model: ModelFile, photos: GroupedPhotos, name: str, origin: str) -> ModelFile:

@@ -146,8 +146,8 @@ def describe_json(evaluation: Evaluation) -> dict[str, object]:
         found["coverage"] = asdict(evaluation.answered)
     if evaluation.known:
         found["overlap"] = evaluation.overlap and [asdict(part) for part in evaluation.overlap]
-    if evaluation.fresh is not None:
-        found["not_learned"] = describe_json(Evaluation(evaluation.fresh))
+    if evaluation.unseen is not None:
+        found["not_learned"] = describe_json(Evaluation(evaluation.unseen))
     return found
 
 
@@ -167,7 +167,7 @@ def describe_text(evaluation: Evaluation, split: str) -> str:
 def describe_details(evaluation: Evaluation) -> list[str]:
     """Sentences beside the accuracy: data leakage, accuracy by place, groups, calibration, coverage."""
     return [*filter(None, (
-        *evaluation.known, describe_accuracy(evaluation.fresh, "other") if evaluation.fresh else "",
+        *evaluation.known, describe_accuracy(evaluation.unseen, "other") if evaluation.unseen else "",
         describe_subsets(evaluation.parts), *map(describe_groups, (evaluation.figures, evaluation.field)),
         f"Expected calibration error: {100 * (evaluation.calibration_error or 0):.1f} points.",
         evaluation.answered.describe() if evaluation.answered else "",

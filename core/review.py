@@ -38,13 +38,11 @@ SHOWN = 100
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ReviewedPhotos:
-    """Photos to review; rows: in the dataset; learned: how many of them the model was trained on."""
+    """Photos to review. samples: of the usable ones; learned: how many of them the model was trained on."""
 
     photos: GroupedPhotos
-    rows: np.ndarray
     samples: Samples
     model: Path
-    side: int
     learned: int
 
 
@@ -93,24 +91,24 @@ def read_photos(config: RunConfig, model: Path, report: ReportStage = ignore) ->
     features = read_features(path, photos.cache, rows, config.device, config.threads, report)
     samples = Samples(features, photos.labels[rows], photos.groups[rows])
     learned = int(model_file.learned.knows(photos.cache.content[rows]).sum()) if model_file.learned else 0
-    return ReviewedPhotos(photos, rows, samples, path, side, learned)
+    return ReviewedPhotos(photos, samples, path, learned)
 
 
 def show_suspects(photos: ReviewedPhotos, result: Review, arguments: argparse.Namespace) -> None:
-    dataset = photos.photos.dataset
+    dataset, rows = photos.photos.dataset, photos.photos.cache.kept
     classes, several = dataset.classes, len(np.unique(photos.samples.labels))
     few = f" Classes with fewer than {FEWEST} groups are not reviewed: {', '.join(classes[c] for c in result.few)}."
     excluded = describe_skipped(photos.photos.cache.skipped)
     learned = f" {photos.model.name} was trained on {photos.learned} of the photos: fewer wrong labels are found there."
     sys.stderr.write(printable(
-        f"{len(photos.rows)} photos of {several} classes (groups: {len(np.unique(photos.samples.groups))}). "
+        f"{len(rows)} photos of {several} classes (groups: {len(np.unique(photos.samples.groups))}). "
         f"{100 * result.agreement:.1f} % are predicted as labelled by last layers that were not fitted to them. "
         f"Suspicious labels: {len(result.suspects)}.{few if result.few else ''}{learned if photos.learned else ''} "
         f"{excluded}".rstrip())
         + "\n")  # fmt: skip
     lines = []
     for suspect in result.suspects[: arguments.most]:
-        row = int(photos.rows[suspect.row])
+        row = int(rows[suspect.row])
         path, reason = dataset.paths[row], replace(suspect, label=int(dataset.labels[row])).describe(classes)
         values = (path, dataset.label(row), classes[suspect.suggested], round(suspect.probability, 4),
                   round(suspect.confidence, 4), suspect.agreeing, reason)  # fmt: skip
@@ -125,16 +123,17 @@ def choose_unlabelled(
     if not os.path.exists(folder):
         raise InputError(f"{folder} does not exist. Check the name, or connect the disk it is on.")
     pool = open_unlabelled(folder)
-    cache = open_cache(pool, photos.side, folder=config.cache, threads=config.threads,
+    labelled = photos.photos
+    cache = open_cache(pool, labelled.cache.side, folder=config.cache, threads=config.threads,
                        progress=partial(report, "cache"))  # fmt: skip
     if not len(cache.kept):
         raise InputError(f"None of the {len(pool)} photos can be used: {reasons(cache.skipped)}.")
-    known = {content.tobytes() for content in photos.photos.cache.content[photos.rows]}
+    known = {content.tobytes() for content in labelled.cache.content[labelled.cache.kept]}
     rows = np.array([row for row in cache.kept.tolist() if cache.content[row].tobytes() not in known], np.int64)
     if not len(rows):
         raise InputError(f"All photos in {folder} are among those with labels. Choose a folder of other photos.")
     features = read_features(photos.model, cache, rows, config.device, config.threads, report)
-    chosen = choose_photos(photos.samples, features, len(photos.photos.dataset.classes), count, config.seed)
+    chosen = choose_photos(photos.samples, features, len(labelled.dataset.classes), count, config.seed)
     return [pool.path(row) for row in rows[chosen].tolist()]
 
 

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 FORMULA: Final = re.compile("^(?=[=+\\-@\t\r\n＝＋－＠])|(?<=[;\t\r\n])(?=[=+\\-@＝＋－＠])")
@@ -33,22 +33,25 @@ def json_text(value: Any, **how: Any) -> str:
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
     """Rows as CSV in which spreadsheets evaluate no formula."""
-    return "".join(csv_line(map(as_cell, row)) for row in rows)
+    return "".join(csv_lines(map(as_cell, row) for row in rows))
 
 
-def csv_line(row: Iterable[object]) -> str:
-    """A row as it is; Python's writer quotes a cell with a carriage return only if its own line end contains one."""
+def csv_lines(rows: Iterable[Iterable[object]]) -> Iterator[str]:
+    """Rows as they are; Python's writer quotes a cell with a carriage return only if its own line end contains one."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\r\n").writerow(row)
-    return text.getvalue()[:-2] + "\n"
+    writer = csv.writer(text, lineterminator="\r\n")
+    for row in rows:
+        writer.writerow(row)
+        yield text.getvalue()[:-2] + "\n"
+        text.truncate(text.seek(0))
 
 
 def as_cell(value: object) -> object:
     """The value as `csv_text` writes it."""
-    if isinstance(value, str):
+    if isinstance(value, str) and FORMULA.search(value):
         try:
-            float(value)
-        except ValueError:  # numbers may begin with a sign
+            float(value)  # numbers may begin with a sign
+        except ValueError:
             return FORMULA.sub("'", value)
     return value
 

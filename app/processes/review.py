@@ -23,13 +23,13 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
         chosen = choose_unlabelled(photos, config, folder, NEXT_PHOTOS, channel.report)
         channel.send(chosen=chosen)
         return
-    dataset = photos.photos.dataset
+    dataset, rows = photos.photos.dataset, photos.photos.cache.kept
     review = review_labels(photos.samples, len(dataset.classes), partial(channel.report, "folds"))
     suspects = [
-        {"path": dataset.path(row := int(photos.rows[one.row])), "label": dataset.label(row),
+        {"path": dataset.path(row := int(rows[one.row])), "label": dataset.label(row),
          "suggested": dataset.classes[one.suggested], "probability": one.probability, "agreeing": one.agreeing}
         for one in review.suspects
     ]  # fmt: skip
     few = [dataset.classes[number] for number in review.few]
-    channel.send(suspects=suspects, agreement=review.agreement, photos=len(photos.rows), few=few,
+    channel.send(suspects=suspects, agreement=review.agreement, photos=len(rows), few=few,
                  learned=photos.learned)  # fmt: skip

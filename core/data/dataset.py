@@ -14,6 +14,7 @@ from unicodedata import normalize
 
 import numpy as np
 
+from core.data.label_sets import mark_labels
 from core.data.string_array import StringArray, StringArrayBuilder, encode, readable
 from core.errors import EXIT_INTERRUPTED, DataError, LeafClinicError
 from core.ops.contract import Array
@@ -95,8 +96,11 @@ class Dataset:
     def label(self, row: int) -> str:
         return self.classes[int(self.labels[row])]
 
-    def labels_among(self, names: Sequence[str]) -> Array:
-        """The labels as indices into these class names, int32 ``(N,)``; -1 for a class that is not among them."""
+    def labels_among(self, names: Sequence[str], multi: bool = False) -> Array:
+        """The labels as indices into these class names, int32 ``(N,)``; -1 for a class that is not among them. With
+        `multi`, of photos with several labels, which of these each photo has, bool ``(N, names)``."""
+        if multi:
+            return np.asarray(mark_labels(self.classes, names)[self.labels])
         return np.array([names.index(name) if name in names else -1 for name in self.classes], np.int32)[self.labels]
 
     @property

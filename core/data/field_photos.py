@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import final
 
 from core.config import RunConfig
 from core.data.cache import PhotoCache, check_home, open_cache
 from core.data.dataset import Dataset, ReportStage, describe_skipped, ignore, reasons
-from core.data.label_sets import LabelSets, name_labels, read_label_sets
+from core.data.label_sets import name_labels, read_label_sets
 from core.data.photo_groups import find_groups
+from core.data.preparation import GroupedPhotos
 from core.data.source import open_photos
 from core.errors import DataError
-from core.ops.contract import Array
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class FieldPhotos:
-    """Decoded field photos.
-
-    slots: int64 ``(N,)``, the usable photos in `cache.photos`; labels: int32 ``(N,)``, class indices of the network, or
-    indices of `sets` where photos have several labels; groups: int32 ``(N,)``; warnings: sentences for the user.
-    """
-
-    cache: PhotoCache
-    slots: Array
-    labels: Array
-    groups: Array
-    warnings: tuple[str, ...] = ()
-    sets: LabelSets | None = None
 
 
 def scan_field(config: RunConfig) -> Dataset | None:
@@ -58,22 +39,26 @@ def check_field(dataset: Dataset, classes: Sequence[str], multi: bool = False) -
 
 def open_field(
     dataset: Dataset, classes: Sequence[str], side: int, config: RunConfig, multi: bool, report: ReportStage = ignore
-) -> FieldPhotos:
+) -> GroupedPhotos:
     """Decode the photos of `scan_field` to squares of `side` pixels, with classes matched by name.
 
     Raises DataError (also for a class that the network does not have), StorageError.
     """
     check_field(dataset, classes, multi)
     cache = open_cache(dataset, side, folder=config.cache, threads=config.threads, progress=partial(report, "cache"))
-    kept = cache.kept
-    if not len(kept):
+    if not len(cache.kept):
         raise DataError(f"None of the {len(dataset)} field photos can be used: {reasons(cache.skipped)}.")
-    sets = read_label_sets(dataset.classes, "multi", classes) if multi else None
-    labels = dataset.labels if multi else dataset.labels_among(classes)
-    skipped = describe_skipped(cache.skipped, "field photo")
-    groups, _ = find_groups(dataset, cache, partial(report, "copies"))
-    return FieldPhotos(cache, cache.slots[kept], labels[kept], groups[kept],
-                       (skipped,) if skipped else (), sets)  # fmt: skip
+    sets = read_label_sets(dataset.classes, "multi" if multi else "single")
+    return GroupedPhotos(dataset, cache, *find_groups(dataset, cache, partial(report, "copies")), sets)
+
+
+def describe_field(field: GroupedPhotos | None, trained: PhotoCache | None = None) -> tuple[str, ...]:
+    """Sentences on field photos that cannot be used, and on those that are also in the dataset of the training."""
+    if field is None:
+        return ()
+    common = 0 if trained is None else count_common(trained, field.cache)
+    leak = f"Data leakage: {common} of the field photos are also in the dataset. The accuracy on them is too high."
+    return tuple(filter(None, (describe_skipped(field.cache.skipped, "field photo"), leak if common else "")))
 
 
 def count_common(one: PhotoCache, other: PhotoCache) -> int:

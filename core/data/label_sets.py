@@ -1,7 +1,8 @@
 """Several labels of a photo, in the name of its class: ``apple/scab+black_rot``, or ``scab;rust`` in a manifest.
 
 A `Dataset` keeps such names as classes, so that photos are split, sampled and counted by their set of labels. A network
-has an output for each label.
+has an output for each label: what its predictions are compared with is bool ``(N, labels)``, instead of class indices
+int ``(N,)``.
 """
 
 from __future__ import annotations
@@ -26,14 +27,10 @@ class LabelSets:
     labels: tuple[str, ...]
     members: Array
 
-    def find(self, found: Array) -> Array:
-        """The number of the set of each row of bool ``(N, labels)``, int64 ``(N,)``; -1 where no set is equal."""
-        same = np.stack([(found == members).all(axis=1) for members in self.members], axis=1)
-        return np.where(same.any(axis=1), same.argmax(axis=1), -1)
-
     def merge_equal(self, numbers: Array) -> Array:
-        """The numbers of sets, equal ones (``scab+rust``, ``rust+scab``) by the number that `find` gives."""
-        return self.find(self.members)[numbers]
+        """The numbers of sets, equal ones (``scab+rust``, ``rust+scab``) by that of the first."""
+        _, first, which = np.unique(self.members, axis=0, return_index=True, return_inverse=True)
+        return np.asarray(first[which.ravel()][numbers])
 
 
 def split_name(name: str) -> tuple[str, ...]:
@@ -55,18 +52,23 @@ def name_labels(name: str, multi: bool) -> tuple[str, ...]:
     return split_name(name) if multi and SEPARATORS.sub("", name) else (name,)
 
 
-def read_label_sets(classes: Sequence[str], mode: str, labels: Sequence[str] = ()) -> LabelSets | None:
+def mark_labels(classes: Sequence[str], labels: Sequence[str]) -> Array:
+    """Which of the labels the name of each class has, bool ``(classes, labels)``."""
+    return np.array([[label in own for label in labels] for own in (name_labels(name, True) for name in classes)])
+
+
+def read_label_sets(classes: Sequence[str], mode: str) -> LabelSets | None:
     """The label sets of classes by their names; None where each photo has one label.
 
     mode: "single", "multi", or "auto": several labels if a name has two labels or more, one of which is itself the name
-    of a class. labels: those of a network, else all that occur, sorted.
+    of a class.
     """
     named = [name_labels(name, True) for name in classes]
     several = any(len(own) > 1 and not set(own).isdisjoint(classes) for own in named)
     if mode == "single" or (mode == "auto" and not several):
         return None
-    labels = tuple(labels) or tuple(sorted({label for own in named for label in own}))
-    return LabelSets(labels, np.array([[label in own for label in labels] for own in named]))
+    labels = tuple(sorted({label for own in named for label in own}))
+    return LabelSets(labels, mark_labels(classes, labels))
 
 
 def target_table(classes: int, smoothing: float, sets: LabelSets | None = None) -> Array:

@@ -31,12 +31,12 @@ class Loader:
     """Iterates over the batches of an epoch.
 
     photos: uint8 ``(slots, side, side, 3)``, usually the cache's; slots: int64 ``(N,)``, the slot of each photo of this
-    split; labels: int32 ``(N,)``. Training shuffles, augments and drops an incomplete last batch (unless it is the only
-    one); otherwise all photos come in order and unchanged. replacement, mixing: of backgrounds and of photos with their
-    labels, in training; targets: of every label, ``(labels, classes)``, for a loss that reads targets; resident: the
-    photos are on the device already (`Plan.keep_photos(photos)`), and batches carry their slots in `index`. Of several
-    ranks, each gets a share of every training batch, in parts of at most `part` photos, and every `ranks`-th batch of
-    the others.
+    split; labels: int32 ``(N,)``, -1 of photos to evaluate. Training shuffles, augments and drops an incomplete last
+    batch (unless it is the only one); otherwise all photos come in order and unchanged. replacement, mixing: of
+    backgrounds and of photos with their labels, in training; targets: of every label, ``(labels, classes)``, for a loss
+    that reads targets; resident: the photos are on the device already (`Plan.keep_photos(photos)`), and batches carry
+    their slots in `index`. Of several ranks, each gets a share of every training batch, in parts of at most `part`
+    photos, and every `ranks`-th batch of the others.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from core.data.string_array import ENCODING, ERRORS
 from core.errors import DataError
 from core.ops.contract import Array
 from core.storage import refuse_pipe, write_file
-from core.text import csv_line
+from core.text import csv_lines
 
 PATH_COLUMNS: Final = ("path", "file", "filename", "image", "photo")
 LABEL_COLUMNS: Final = ("label", "class", "condition", "disease")
@@ -251,19 +251,19 @@ def _nothing(file: IO[str], path: Path, where: Sequence[str], at: _Columns) -> s
 
 def write_manifest(path: Path, dataset: Dataset, classes: Sequence[str], labels: Array, rows: Array) -> None:
     """Write rows with ``classes[labels[row]]`` and other columns; paths relative if possible. Raises StorageError."""
-    names = dataset.group_names if dataset.groups is not None else None
-    heading = [*HEADING, *(["group"] if names is not None else []), *dataset.columns]
-    lines = bytearray(csv_line(heading), ENCODING, ERRORS)
+    groups, names = dataset.groups, dataset.group_names
     root, folder = (os.path.realpath(place) for place in (dataset.root, path.parent))  # ".." leaves the real folder
-    for row in rows.tolist():
-        split = int(dataset.splits[row])
-        values = [_relative(os.path.join(root, dataset.paths[row]), folder), classes[int(labels[row])]]
-        values.append(SPLITS[split] if split >= 0 else "")
-        if names is not None and dataset.groups is not None:
-            values.append(names[int(dataset.groups[row])])
-        values += [column[row] for column in dataset.columns.values()]
-        lines += csv_line(values).encode(ENCODING, ERRORS)
-    write_file(path, bytes(lines))
+
+    def lines() -> Iterator[Sequence[str]]:
+        yield *HEADING, *([] if groups is None else ["group"]), *dataset.columns
+        for row in rows.tolist():
+            split = int(dataset.splits[row])
+            photo = _relative(os.path.join(root, dataset.paths[row]), folder)
+            group = [] if groups is None or names is None else [names[int(groups[row])]]
+            yield (photo, classes[int(labels[row])], SPLITS[split] if split >= 0 else "", *group,
+                   *(column[row] for column in dataset.columns.values()))  # fmt: skip
+
+    write_file(path, "".join(csv_lines(lines())).encode(ENCODING, ERRORS))
 
 
 def _relative(path: str, folder: str) -> str:

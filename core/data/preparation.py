@@ -60,6 +60,12 @@ class PhotoSet:
         pictures = np.full(len(self.pictures), label, np.int32)
         return np.append(self.cache.slots[rows], self.pictures), np.append(self.dataset.labels[rows], pictures)
 
+    def true_labels(self, rows: Array) -> Array:
+        """What predictions on these rows are compared with: indices of `classes` int ``(N,)``, or bool ``(N, classes)``
+        where photos have several labels."""
+        labels = self.dataset.labels[rows]
+        return np.asarray(labels if self.sets is None else self.sets.members[labels])
+
     def rows(self, split: int) -> Array:
         """Rows of a split (TRAIN, VALIDATION, TEST) whose photos can be used, int64."""
         return np.flatnonzero(self.splits == split)
@@ -80,7 +86,11 @@ def cache_side(config: RunConfig) -> int:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupedPhotos:
-    """Decoded photos and their groups int32 ``(N,)``; copies: near-duplicates, None if the source names all groups."""
+    """Decoded photos without splits: to review, to adapt to, or the user's field photos.
+
+    groups: int32 ``(N,)`` by row of `dataset`; copies: near-duplicates, None if the source names all groups; sets: as
+    in `PhotoSet`.
+    """
 
     dataset: Dataset
     cache: PhotoCache
@@ -92,6 +102,10 @@ class GroupedPhotos:
     def labels(self) -> Array:
         """The labels of the dataset, those of equal label sets by one number, int ``(N,)``."""
         return self.dataset.labels if self.sets is None else self.sets.merge_equal(self.dataset.labels)
+
+    def true_labels(self, classes: Sequence[str]) -> Array:
+        """What predictions of these classes on the usable photos are compared with, as `Dataset.labels_among`."""
+        return np.asarray(self.dataset.labels_among(classes, self.sets is not None)[self.cache.kept])
 
 
 def name_outputs(dataset: Dataset, sets: LabelSets | None) -> tuple[str, ...]:

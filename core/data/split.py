@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -15,7 +16,7 @@ from core.data.string_array import ENCODING, ERRORS
 from core.errors import DataError
 from core.ops.contract import Array
 from core.storage import write_file
-from core.text import csv_line
+from core.text import csv_lines
 
 
 def split_by_group(labels: Array, groups: Array, seed: int, validation: float, test: float) -> Array:
@@ -125,12 +126,15 @@ def _join_groups(splits: Array, groups: Array, unsplit: Array, proposed: Array) 
 def write_split(path: Path, dataset: Dataset, cache: PhotoCache, splits: Array, groups: Array) -> None:
     """Write one line per used photo. Raises StorageError."""
     names = None if dataset.ungrouped.any() else dataset.group_names
-    lines = [csv_line(("path", "label", "group", "split", "sha256"))]
-    for row in np.flatnonzero(splits != UNSPLIT).tolist():
-        group = f"g{groups[row]}" if names is None else names[groups[row]]
-        content = cache.content[row].tobytes().hex()
-        lines.append(csv_line((dataset.paths[row], dataset.label(row), group, SPLITS[splits[row]], content)))
-    write_file(path, "".join(lines).encode(ENCODING, ERRORS))
+
+    def rows() -> Iterator[Sequence[str]]:
+        yield "path", "label", "group", "split", "sha256"
+        for row in np.flatnonzero(splits != UNSPLIT).tolist():
+            group = f"g{groups[row]}" if names is None else names[groups[row]]
+            content = cache.content[row].tobytes().hex()
+            yield dataset.paths[row], dataset.label(row), group, SPLITS[splits[row]], content
+
+    write_file(path, "".join(csv_lines(rows())).encode(ENCODING, ERRORS))
 
 
 def open_split(path: Path) -> tuple[Dataset, dict[bytes, int]]:

@@ -23,7 +23,7 @@ from core.data.map_ahead import map_ahead
 from core.data.mixing import BackgroundReplacement
 from core.data.preparation import PhotoSet
 from core.diagnosis.leaf_process import choose_processes, packing
-from core.diagnosis.thresholds import is_no_leaf
+from core.diagnosis.thresholds import without_leaf
 from core.errors import DataError
 from core.ops.contract import Array
 from core.ops.photo import Backgrounds
@@ -45,7 +45,7 @@ def prepare_replacement(photos: PhotoSet, chance: float, report: ReportStage) ->
     rows, classes = photos.rows(TRAIN), photos.dataset.classes
     side, found = photos.cache.side, _leaves(photos, rows, report)
     share = np.array([_unpack(leaf).mean() for leaf in found])
-    bare = np.array([is_no_leaf(name) for name in classes])[photos.dataset.labels[rows]]
+    bare = without_leaf(photos.dataset.labels[rows], classes)
     can = ~bare & (share >= AREA[0]) & (share <= AREA[1])
     backgrounds = _make_backgrounds(photos, rows, np.flatnonzero(bare | (can & (share <= PAINTED))), found, bare)
     if not can.any() or not len(backgrounds):

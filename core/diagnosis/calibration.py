@@ -15,7 +15,6 @@ from typing import Final, final
 
 import numpy as np
 
-from core.data.label_sets import LabelSets
 from core.diagnosis.metrics import binary_cross_entropy, cross_entropy, sigmoid, softmax
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.thresholds import is_no_leaf
@@ -115,13 +114,6 @@ def calibrate_logits(model: ModelFile, logits: Array) -> Array:
 def state_probabilities(model: ModelFile, logits: Array) -> Array:
     """Calibrated probabilities float64 ``(N, classes)`` from logits. All shown probabilities come from here."""
     return (sigmoid if model.multilabel else softmax)(calibrate_logits(model, logits))
-
-
-def predict_labels(model: ModelFile, logits: Array, sets: LabelSets | None) -> Array:
-    """The most probable class of each photo, or the number of its label set (-1 for another set), int ``(N,)``."""
-    if sets is None:
-        return np.asarray(logits.argmax(axis=1))
-    return sets.find(state_probabilities(model, logits) >= label_thresholds(model))
 
 
 def label_thresholds(model: ModelFile) -> Array:

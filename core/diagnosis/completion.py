@@ -13,23 +13,24 @@ import numpy as np
 
 from core.communicator import SINGLE, Communicator
 from core.data.dataset import ReportStage, ignore
-from core.data.label_sets import LabelSets
 from core.diagnosis import background_dependence
 from core.diagnosis.background_dependence import BackgroundDependence, Baseline, measure_backgrounds
 from core.diagnosis.calibration import (
+    calibrate_logits,
     fit_temperature,
     fit_temperatures,
+    label_thresholds,
     measure_reliability,
-    predict_labels,
     state_probabilities,
 )
 from core.diagnosis.familiarity import fit_familiarity
 from core.diagnosis.features import NetworkOutputs, find_nodes, head_node
+from core.diagnosis.metrics import find_correct
 from core.diagnosis.model_file import CALIBRATION, ModelFile
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.replay import fit_replay
 from core.diagnosis.segmentation import segment_leaf
-from core.diagnosis.thresholds import SECTION, is_no_leaf, set_label_thresholds, set_thresholds
+from core.diagnosis.thresholds import SECTION, set_label_thresholds, set_thresholds, without_leaf
 from core.ops.contract import Array
 
 PER_CLASS: Final = 100
@@ -42,19 +43,13 @@ CHUNK: Final = 64
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledPhotos:
-    """Photos, uint8 ``(N, side, side, 3)``, and their class indices ``(N,)``; with `sets` those of their label sets."""
+    """Photos, uint8 ``(N, side, side, 3)``; labels: int ``(N,)``, or bool ``(N, classes)`` of photos with several."""
 
     photos: Array
     labels: Array
-    sets: LabelSets | None = None
 
     def take(self, rows: Array) -> LabelledPhotos:
-        return LabelledPhotos(self.photos[rows], self.labels[rows], self.sets)
-
-    @property
-    def truth(self) -> Array:
-        """The class indices, or bool ``(N, classes)`` where photos have several labels."""
-        return self.labels if self.sets is None else self.sets.members[self.labels]
+        return LabelledPhotos(self.photos[rows], self.labels[rows])
 
 
 def complete_model(
@@ -72,22 +67,27 @@ def complete_model(
         few = train if len(rows) == len(train.labels) else train.take(rows)  # no second copy of all photos
         known = compute_outputs(predictor, few.photos, report, "features", communicator)
         seen = compute_outputs(predictor, validation.photos, report, "calibration", communicator)
-        model = _with_temperatures(model, seen.logits, validation.truth)
-        model = with_thresholds(model, known, few.truth, seen, validation.truth)
+        model = _with_temperatures(model, seen.logits, validation.labels)
+        model = with_thresholds(model, known, few.labels, seen, validation.labels)
         sections = dict(model.sections)
         if baseline is not None:
             reading = measure_dependence(model, predictor, validation, baseline, seed, report, communicator)
             sections |= {background_dependence.SECTION: asdict(reading)} if reading else {}
-    reliability = asdict(measure_reliability(state_probabilities(model, seen.logits), validation.truth))
+    reliability = asdict(measure_reliability(state_probabilities(model, seen.logits), validation.labels))
     calibration = {**reliability, "bins": list(reliability["bins"])}
     return replace(model, sections={**sections, CALIBRATION: calibration})
 
 
 def sample_per_class(labels: Array, most: int, seed: int) -> Array:
-    """Sorted random rows with at most `most` photos of each class, by seed."""
-    rng = np.random.default_rng(seed)
-    parts = [rng.permutation(np.flatnonzero(labels == c))[:most] for c in np.unique(labels)]
+    """Sorted random rows with at most `most` photos of each class or label set, by seed."""
+    rng, kinds = np.random.default_rng(seed), number_kinds(labels)
+    parts = [rng.permutation(np.flatnonzero(kinds == kind))[:most] for kind in np.unique(kinds)]
     return np.sort(np.concatenate(parts))
+
+
+def number_kinds(labels: Array) -> Array:
+    """A number for each class, or for each label set of photos with several labels, int ``(N,)``."""
+    return np.unique(labels, axis=0, return_inverse=True)[1].ravel()
 
 
 def compute_outputs(
@@ -114,11 +114,9 @@ def _with_temperatures(model: ModelFile, logits: Array, labels: Array) -> ModelF
 def with_thresholds(
     model: ModelFile, known: NetworkOutputs, known_labels: Array, seen: NetworkOutputs, labels: Array
 ) -> ModelFile:
-    bare = [i for i, name in enumerate(model.classes) if is_no_leaf(name)]
-    leaves, validated = (np.flatnonzero(~(part[:, bare].any(axis=1) if model.multilabel else np.isin(part, bare)))
-                         for part in (known_labels, labels))  # fmt: skip
+    leaves, validated = (np.flatnonzero(~without_leaf(part, model.classes)) for part in (known_labels, labels))
     leaves = leaves if len(leaves) else np.arange(len(known_labels))
-    kinds = np.unique(known_labels[leaves], axis=0, return_inverse=True)[1].ravel()  # sets of labels are classes here
+    kinds = number_kinds(known_labels[leaves])
     found = fit_familiarity(known.take(leaves), kinds, seen.take(validated), model.temperature)
     replay: dict[str, Array] = {}
     if found.subspace is not None and known.features is not None and not model.multilabel:
@@ -137,9 +135,7 @@ def measure_dependence(
     report: ReportStage = ignore, communicator: Communicator = SINGLE,
 ) -> BackgroundDependence | None:  # fmt: skip
     """The results of the border baseline and of changed backgrounds; None if no leaf is found in any photo."""
-    leaves = np.array([not is_no_leaf(name) for name in model.classes])
-    truth = validation.truth
-    rows = np.flatnonzero(~truth[:, ~leaves].any(axis=1) if model.multilabel else leaves[truth])
+    rows = np.flatnonzero(~without_leaf(validation.labels, model.classes))
     rows = np.sort(np.random.default_rng(seed).permutation(rows)[:BACKGROUND_PHOTOS])
     masks = _segment_leaves(validation.photos, rows, communicator)
     found = np.flatnonzero([mask.any() for mask in masks])
@@ -147,12 +143,12 @@ def measure_dependence(
         return None
     tested, masks = validation.take(rows[found]), masks[found]
 
-    def predict(photos: Array) -> Array:
+    def find_right(photos: Array) -> Array:
         logits = compute_outputs(predictor, photos, report, "background", communicator).logits
-        return predict_labels(model, logits, validation.sets)
+        return find_correct(calibrate_logits(model, logits), tested.labels, label_thresholds(model))
 
-    labels = tested.labels if tested.sets is None else tested.sets.merge_equal(tested.labels)
-    plain, blurred, swapped = measure_backgrounds(tested.photos, masks, labels, predict, seed)
+    kinds = number_kinds(tested.labels)
+    plain, blurred, swapped = measure_backgrounds(tested.photos, masks, kinds, find_right, seed)
     return BackgroundDependence(len(tested.photos), baseline.border, baseline.commonest, plain, blurred, swapped)
 
 

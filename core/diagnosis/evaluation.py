@@ -13,24 +13,25 @@ import numpy as np
 from core.config import RunConfig
 from core.data.cache import PhotoCache, open_cache
 from core.data.dataset import SPLIT_NAMES, UNSPLIT, Dataset, describe_skipped, reasons
-from core.data.field_photos import open_field, scan_field
-from core.data.label_sets import LabelSets, join_labels, name_labels, read_label_sets
+from core.data.field_photos import describe_field, open_field, scan_field
+from core.data.label_sets import join_labels, name_labels
 from core.data.manifest import list_settings
 from core.data.photo_groups import find_groups
+from core.data.preparation import GroupedPhotos
 from core.data.source import open_photos
 from core.data.split import read_split
 from core.diagnosis.calibration import label_thresholds, measure_reliability
 from core.diagnosis.metrics import (
+    OWN_FIELD,
     Metrics,
     Subset,
-    compare_with_field,
     compute_metrics,
     find_correct,
     subsets_by_setting,
 )
 from core.diagnosis.model_file import ModelFile, check_classes
 from core.diagnosis.prediction import Prediction, Predictor
-from core.diagnosis.thresholds import is_no_leaf
+from core.diagnosis.thresholds import without_leaf
 from core.diagnosis.training_photos import Overlap, describe_overlap, measure_overlap
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE
 from core.errors import DataError
@@ -73,13 +74,12 @@ def measure_coverage(
     """Count diagnoses and correct diagnoses.
 
     words: the verdict on each photo (a class counts as a diagnosis, and so does "no leaf" if the model has a class for
-    it); labels: int ``(N,)``; right: bool ``(N,)``, whether the most likely class is the true one,
-    or all labels are right.
+    it); labels: int ``(N,)``, or bool ``(N, classes)``; right: bool ``(N,)``, whether the most likely class is the true
+    one, or all labels are right.
     """
-    bare = np.array([is_no_leaf(name) for name in classes])
     said_bare = np.array([word == NO_LEAF for word in words])
     answered = said_bare | np.array([word not in (NOT_SURE, NO_LEAF) for word in words])
-    good = np.where(said_bare, bare[labels], right)
+    good = np.where(said_bare, without_leaf(labels, classes), right)
     lost = int((right & ~(answered & good)).sum())
     return CoverageResult(wanted, len(words), int(answered.sum()), int((answered & good).sum()),
                     lost / max(int(right.sum()), 1))  # fmt: skip
@@ -99,25 +99,34 @@ class Mistake:
 @final
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The evaluation of a model on a set of photos.
+    """How well a model predicts the labels of a set of photos; a run adds its tests (`training.run_evaluation`).
 
-    parts: by setting, if known; field: on the user's own field photos; answered: at the coverage asked for; mistakes:
-    most confident first; overlap: how many of these photos the model was trained on, None if its file does not contain
-    its training photos; known: the same as sentences, with photos of their groups; fresh: metrics on the other photos,
-    if there are both; calibration_error: expected calibration error, 0..1; outcomes: of each photo, also of the field
+    name: of these photos in sentences; places: subsets by setting, if known; field: on the user's own field photos;
+    unseen: on photos in no group of a training photo, None if those are all or none; calibration_error: expected
+    calibration error, 0..1. What only `evaluate_model` measures: answered: at the coverage asked for; mistakes: most
+    confident first; overlap: how many photos the model was trained on, None if its file does not contain its training
+    photos; known: the same as sentences, with photos of their groups; outcomes: of each photo, also of the field
     photos, the SHA-256 of its file and whether its prediction is right.
     """
 
     figures: Metrics
-    parts: tuple[Subset, ...] = ()
+    name: str = "these photos"
+    places: tuple[Subset, ...] = ()
     field: Metrics | None = None
+    unseen: Metrics | None = None
+    calibration_error: float | None = None
     answered: CoverageResult | None = None
     mistakes: tuple[Mistake, ...] = ()
     overlap: tuple[Overlap, ...] | None = None
     known: tuple[str, ...] = ()
-    fresh: Metrics | None = None
-    calibration_error: float | None = None
     outcomes: tuple[tuple[bytes, bool], ...] = ()
+
+    @property
+    def parts(self) -> tuple[Subset, ...]:
+        """The subsets by setting, or all photos, beside the own field photos; without these the subsets alone."""
+        if self.field is None:
+            return self.places
+        return (*(self.places or (Subset.whole(self.name, self.figures),)), Subset.whole(OWN_FIELD, self.field))
 
 
 def evaluate_model(
@@ -130,46 +139,42 @@ def evaluate_model(
     """
     scanned = scan_field(config)
     dataset, cache, kept, lost = _open_split(config, split, model.source_side, fallback)
-    labels, names, sets = _match_classes(model, dataset, kept)
+    labels = _match_classes(model, dataset, kept)
     own = None if scanned is None else open_field(scanned, model.classes, model.source_side, config, model.multilabel)
-    fresh, field, answered, own_right = None, None, None, np.zeros(0, bool)
+    unseen, field, answered, own_right = None, None, None, np.zeros(0, bool)
     with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:
-        predictions, stated = _predict(made, cache.photos, cache.slots[kept])
+        predictions, stated, logits = _predict(made, cache, kept)
         groups, evaluated = find_groups(dataset, cache)[0], [("judged", cache.content[kept])]
-        figures, right = _evaluate(stated, labels, model, sets, groups[kept])
-        unseen = model.learned.unseen(cache.content, groups, kept) if model.learned else np.ones(len(kept), bool)
-        if 0 < unseen.sum() < len(kept):
-            fresh = _evaluate(stated[unseen], labels[unseen], model, sets, groups[kept][unseen])[0]
-        parts = subsets_by_setting(right, labels, names, list_settings(dataset, kept), groups[kept])
+        figures, right = evaluate_logits(logits, labels, model, groups[kept])
+        new = model.learned.unseen(cache.content, groups, kept) if model.learned else np.ones(len(kept), bool)
+        if 0 < new.sum() < len(kept):
+            unseen, _ = evaluate_logits(logits[new], labels[new], model, groups[kept][new])
+        places = subsets_by_setting(right, labels, model.classes, list_settings(dataset, kept), groups[kept])
         if own is not None:
-            own_stated = _predict(made, own.cache.photos, own.slots)[1]
-            field, own_right = _evaluate(own_stated, own.labels, model, own.sets, own.groups)
+            field, own_right = evaluate_field(_predict(made, own.cache, own.cache.kept)[2], own, model)
             evaluated.append(("field", own.cache.content[own.cache.kept]))
-        parts = compare_with_field(parts, "these photos", figures, field)
         if coverage is not None:
             words = [made.decide(prediction, coverage).word for prediction in predictions]
             own_curve = model.thresholds is not None and not model.multilabel
-            answered = replace(measure_coverage(words, labels, right, names, coverage), measured=own_curve)
-    known, overlap = describe_overlap("The model", model.learned, evaluated), measure_overlap(model.learned, evaluated)
-    if overlap and (related := int((~unseen).sum()) - overlap[0].learned):
+            answered = replace(measure_coverage(words, labels, right, model.classes, coverage), measured=own_curve)
+    overlap = measure_overlap(model.learned, evaluated)
+    known = describe_overlap("The model", model.learned, overlap)
+    if overlap and (related := int((~new).sum()) - overlap[0].learned):
         known += (f"Data leakage: {related} photos have one of the same group in training. The accuracy is too high.",)
     return Evaluation(
-        figures, parts, field, answered, _mistakes(stated, dataset, kept[~right], np.flatnonzero(~right), model),
-        overlap, known, fresh, measure_reliability(stated, labels if sets is None else sets.members[labels]).error,
-        tuple(zip((one.tobytes() for _, found in evaluated for one in found), (*right, *own_right), strict=True)),
-    ), tuple(filter(None, (describe_skipped(cache.skipped), lost, *(own.warnings if own else ()))))  # fmt: skip
+        figures, places=places, field=field, unseen=unseen, answered=answered, overlap=overlap, known=known,
+        calibration_error=measure_reliability(stated, labels).error,
+        mistakes=_mistakes(stated, dataset, kept[~right], np.flatnonzero(~right), model),
+        outcomes=tuple(zip((one.tobytes() for _, found in evaluated for one in found), (*right, *own_right),
+                           strict=True)),
+    ), tuple(filter(None, (describe_skipped(cache.skipped), lost, *describe_field(own))))  # fmt: skip
 
 
-def _match_classes(model: ModelFile, dataset: Dataset, kept: Array) -> tuple[Array, tuple[str, ...], LabelSets | None]:
-    """(labels of the photos `kept`, the names they count, label sets where the model predicts several labels).
-
-    Raises DataError if the model does not have one of the classes.
-    """
+def _match_classes(model: ModelFile, dataset: Dataset, kept: Array) -> Array:
+    """The labels of the photos `kept` among the model's classes. Raises DataError if it does not have one of them."""
     named = [dataset.classes[i] for i in np.unique(dataset.labels[kept])]
     check_classes(model, [label for name in named for label in name_labels(name, model.multilabel)])
-    if model.multilabel:
-        return dataset.labels[kept], dataset.classes, read_label_sets(dataset.classes, "multi", model.classes)
-    return dataset.labels_among(model.classes)[kept], model.classes, None
+    return np.asarray(dataset.labels_among(model.classes, model.multilabel)[kept])
 
 
 def _open_split(config: RunConfig, split: str, side: int, fallback: str) -> tuple[Dataset, PhotoCache, Array, str]:
@@ -189,11 +194,13 @@ def _open_split(config: RunConfig, split: str, side: int, fallback: str) -> tupl
     return dataset, cache, kept, lost
 
 
-def _predict(predictor: Predictor, photos: Array, slots: Array) -> tuple[list[Prediction], Array]:
-    """The predictions, and their probabilities ``(N, classes)``."""
-    found = [prediction for first in range(0, len(slots), BATCH)
-             for prediction in predictor.predict_calibrated(photos[slots[first : first + BATCH]])]  # fmt: skip
-    return found, np.stack([prediction.probabilities for prediction in found])
+def _predict(predictor: Predictor, cache: PhotoCache, rows: Array) -> tuple[list[Prediction], Array, Array]:
+    """The predictions, their probabilities ``(N, classes)``, and logits with these probabilities."""
+    found = [prediction for first in range(0, len(rows), BATCH)
+             for prediction in predictor.predict_calibrated(cache.gather(rows[first : first + BATCH]))]  # fmt: skip
+    stated = np.stack([prediction.probabilities for prediction in found])
+    logits = np.log(stated + 1e-300)
+    return found, stated, logits - np.log1p(1e-16 - stated) if predictor.model.multilabel else logits
 
 
 def _mistakes(table: Array, dataset: Dataset, rows: Array, places: Array, model: ModelFile) -> tuple[Mistake, ...]:
@@ -208,15 +215,13 @@ def _mistakes(table: Array, dataset: Dataset, rows: Array, places: Array, model:
     return tuple(sorted(found, key=lambda mistake: -mistake.probability))
 
 
-def _evaluate(
-    stated: Array, labels: Array, model: ModelFile, sets: LabelSets | None, groups: Array
-) -> tuple[Metrics, Array]:
-    """The metrics of probabilities ``(N, classes)``, and which predictions are correct, bool ``(N,)``.
+def evaluate_logits(logits: Array, labels: Array, model: ModelFile, groups: Array) -> tuple[Metrics, Array]:
+    """The metrics of calibrated logits ``(N, classes)``, and which predictions are correct, bool ``(N,)``."""
+    thresholds = label_thresholds(model)
+    return (compute_metrics(logits, labels, model.classes, thresholds, groups),
+            find_correct(logits, labels, thresholds))  # fmt: skip
 
-    labels: classes, or the numbers of label sets.
-    """
-    thresholds, logits = label_thresholds(model), np.log(stated + 1e-300)
-    if sets is not None:
-        logits -= np.log1p(1e-16 - stated)
-    found = compute_metrics(logits, labels, model.classes, sets, thresholds, groups)
-    return found, find_correct(logits, labels, sets, thresholds)
+
+def evaluate_field(logits: Array, field: GroupedPhotos, model: ModelFile) -> tuple[Metrics, Array]:
+    """`evaluate_logits` of the usable field photos."""
+    return evaluate_logits(logits, field.true_labels(model.classes), model, field.groups[field.cache.kept])

@@ -13,8 +13,7 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import DTypeLike
 
-from core.data.label_sets import LabelSets
-from core.diagnosis.thresholds import is_no_leaf
+from core.diagnosis.thresholds import without_leaf
 from core.ops.contract import Array
 
 Z_95: Final = 1.959964
@@ -128,16 +127,15 @@ class Metrics:
 
 
 def compute_metrics(
-    logits: Array, labels: Array, classes: Sequence[str], sets: LabelSets | None = None,
-    thresholds: Array | float = 0.5, groups: Array | None = None,
-) -> Metrics:  # fmt: skip
-    """Compute the metrics of logits ``(N, classes)`` for labels ``(N,)``; the loss is the mean cross entropy.
+    logits: Array, labels: Array, classes: Sequence[str], thresholds: Array | float = 0.5, groups: Array | None = None
+) -> Metrics:
+    """Compute the metrics of logits ``(N, classes)``; the loss is the mean cross entropy.
 
-    sets: where photos have several labels, which `labels` then count; thresholds: of the probability of each label;
+    labels: int ``(N,)``, or bool ``(N, classes)`` of photos with several; thresholds: of the probability of each label;
     groups: int ``(N,)``, which the intervals then take into account; the interval of macro F1 is computed with them.
     """
-    if sets is not None:
-        truth, stated = sets.members[labels], sigmoid(logits)
+    if labels.ndim == 2:
+        truth, stated = labels, sigmoid(logits)
         found = stated >= thresholds
         rows = zip((found & truth).sum(axis=0), truth.sum(axis=0), found.sum(axis=0), strict=True)
         precisions = [average_precision(stated[:, i], truth[:, i]) for i in np.flatnonzero(truth.any(axis=0))]
@@ -156,11 +154,11 @@ def compute_metrics(
     return figures if groups is None else _with_groups(figures, only[predicted], only[labels], groups)
 
 
-def find_correct(logits: Array, labels: Array, sets: LabelSets | None, thresholds: Array) -> Array:
+def find_correct(logits: Array, labels: Array, thresholds: Array) -> Array:
     """Which predictions are correct, bool ``(N,)``: the most probable class, or all labels. As in `compute_metrics`."""
-    if sets is None:
+    if labels.ndim == 1:
         return np.asarray(logits.argmax(axis=1) == labels)
-    return np.asarray(((sigmoid(logits) >= thresholds) == sets.members[labels]).all(axis=1))
+    return np.asarray(((sigmoid(logits) >= thresholds) == labels).all(axis=1))
 
 
 def _with_groups(figures: Metrics, found: Array, truth: Array, groups: Array) -> Metrics:
@@ -319,28 +317,14 @@ def subsets_by_setting(
 ) -> tuple[Subset, ...]:
     """One subset for each setting in which leaves were photographed, largest first; empty if no setting is known.
 
-    right: bool ``(N,)``; labels, groups: int ``(N,)``; settings: of each photo, "" if unknown. Photos of classes
-    without a leaf are in no subset: they are easy and would inflate the accuracy in the field.
+    right: bool ``(N,)``; labels: as in `compute_metrics`; groups: int ``(N,)``; settings: of each photo, "" if unknown.
+    Photos of classes without a leaf are in no subset: they are easy and would inflate the accuracy in the field.
     """
-    bare = np.array([is_no_leaf(name) for name in classes])
     places = np.array([place.strip() for place in settings], np.str_)
-    leaves = ~bare[labels]
+    leaves = ~without_leaf(labels, classes)
     found = [Subset.count(f"{place} photos{'' if leaves.all() else ' of leaves'}", right[mask], groups[mask])
              for place in np.unique(places) if place and (mask := (places == place) & leaves).any()]  # fmt: skip
     return tuple(sorted(found, key=lambda part: -part.photos))
-
-
-def compare_with_field(
-    places: Sequence[Subset], all_name: str, figures: Metrics, field: Metrics | None
-) -> tuple[Subset, ...]:
-    """The subsets by setting followed by the user's own field photos.
-
-    Without settings, all evaluated photos under the name `all_name` are compared with the field photos. Without field
-    photos, the subsets by setting alone.
-    """
-    if field is None:
-        return tuple(places)
-    return (*(places or (Subset.whole(all_name, figures),)), Subset.whole(OWN_FIELD, field))
 
 
 def describe_subsets(parts: Sequence[Subset]) -> str:

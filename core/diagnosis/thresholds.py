@@ -124,6 +124,12 @@ def is_no_leaf(name: str) -> bool:
     return name.lower() in NO_LEAF_NAMES
 
 
+def without_leaf(labels: Array, classes: Sequence[str]) -> Array:
+    """Which photos have a class without a leaf, bool ``(N,)``; labels: int ``(N,)``, or bool ``(N, classes)``."""
+    bare = np.array([is_no_leaf(name) for name in classes])
+    return np.asarray(bare[labels] if labels.ndim == 1 else labels[:, bare].any(axis=1))
+
+
 def set_thresholds(
     probabilities: Array, labels: Array, familiar: Array, score: str, classes: Sequence[str]
 ) -> Thresholds:

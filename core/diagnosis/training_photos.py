@@ -72,11 +72,8 @@ def measure_overlap(
     return tuple(Overlap(kind, len(content), int(learned.knows(content).sum())) for kind, content in evaluated)
 
 
-def describe_overlap(
-    name: str, learned: TrainingPhotos | None, evaluated: Sequence[tuple[str, Array]]
-) -> tuple[str, ...]:
-    """The overlap as sentences; name: the model file's."""
-    found = measure_overlap(learned, evaluated)
+def describe_overlap(name: str, learned: TrainingPhotos | None, found: Sequence[Overlap] | None) -> tuple[str, ...]:
+    """The overlap that `measure_overlap` found as sentences; name: the model file's."""
     if learned is None or found is None:
         return (f"{name} does not record its training photos, so data leakage cannot be measured. If some of these "
                 "photos were used to train it, the accuracy is too high.",)  # fmt: skip

@@ -28,7 +28,7 @@ LAST: Final = "last.safetensors"
 PREVIOUS: Final = "previous.safetensors"
 WEIGHTS: Final = "weights/"
 OPTIMIZER: Final = "optimizer/"
-KINDS: Final = {"str": text, "int": whole, "float": lambda value: math.inf if value is None else number(value)}
+KINDS: Final = {"str": text, "int": count, "float": lambda value: math.inf if value is None else number(value)}
 """Readers by the type of a dataclass field; JSON has no infinity."""
 CLEARLY: Final = 0.999
 """Ratio of losses that counts as an improvement; with 1, patience would never end."""
@@ -97,15 +97,17 @@ class RunState:
         return self.epoch - 1 - self.best_epoch
 
 
-def _fields_of(kind: type, optional: Collection[str] = ()) -> Reader:
-    readers = {field.name: KINDS[str(field.type)] for field in fields(kind)}
+def _fields_of(kind: type, optional: Collection[str] = (), **other: Reader) -> Reader:
+    """A reader of a dataclass's fields; other: of those whose values are not as usual for their type."""
+    readers = {field.name: KINDS[str(field.type)] for field in fields(kind)} | other
     return record({n: r for n, r in readers.items() if n not in optional}, {n: readers[n] for n in optional})
 
 
 HEADER: Final = record(
     {
         "config": mapping, "classes": listing(text), "fingerprint": text,
-        "conditions": _fields_of(Conditions, ("ranks",)), "state": _fields_of(RunState), "logs": named(count),
+        "conditions": _fields_of(Conditions, ("ranks",)), "logs": named(count),
+        "state": _fields_of(RunState, best_epoch=whole),
     },
     {"teachers": listing(text), "origin": text},
 )  # fmt: skip

@@ -62,9 +62,9 @@ def finish_run(
     model = evaluation.write_into(describe_data(setup, model))
     write_model(path, model)
     if evaluation.split == "test":
-        log_reading(folder.path, evaluation.figures.accuracy)
-    if evaluation.figures.confusion:
-        folder.write_confusion(evaluation.figures)
+        log_reading(folder.path, evaluation.result.figures.accuracy)
+    if evaluation.result.figures.confusion:
+        folder.write_confusion(evaluation.result.figures)
     yield evaluation.to_event()
     folder.sync()
     history = read_history(folder.path / EVENTS)
@@ -120,18 +120,18 @@ def complete_trained_model(
 def _take_some(photos: PhotoSet, seed: int) -> LabelledPhotos:
     slots, labels = photos.training
     chosen = sample_per_class(labels, PER_CLASS, seed)
-    return LabelledPhotos(np.take(photos.cache.photos, slots[chosen], axis=0), labels[chosen], photos.sets)
+    labels = labels[chosen] if photos.sets is None else photos.true_labels(photos.rows(TRAIN)[chosen])
+    return LabelledPhotos(np.take(photos.cache.photos, slots[chosen], axis=0), labels)
 
 
 def _take_validation(photos: PhotoSet) -> LabelledPhotos:
     """The validation photos, sampled by class if they do not fit in MOST_BYTES."""
     rows = photos.rows(VALIDATION)
-    labels = photos.dataset.labels[rows]
     most = MOST_BYTES // photos.cache.side**2 // 3
     if len(rows) > most:
-        chosen = sample_per_class(labels, max(most // len(photos.dataset.classes), 1), 0)
-        rows, labels = rows[chosen], labels[chosen]
-    return LabelledPhotos(photos.cache.gather(rows), np.asarray(labels), photos.sets)
+        labels = photos.dataset.labels[rows]
+        rows = rows[sample_per_class(labels, max(most // len(photos.dataset.classes), 1), 0)]
+    return LabelledPhotos(photos.cache.gather(rows), photos.true_labels(rows))
 
 
 def describe_photos(photos: PhotoSet, file: Path) -> tuple[tuple[str, str], ...]:

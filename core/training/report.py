@@ -50,7 +50,7 @@ class ReportData:
 
 def render_report(data: ReportData) -> str:
     evaluation = data.evaluation
-    figures, device = evaluation.figures, data.conditions.device
+    figures, device = evaluation.result.figures, data.conditions.device
     title = f"LeafClinic: {data.model.graph.name} on {len(figures.classes)} classes"
     when = time.strftime("%Y-%m-%d %H:%M")
     return page.render_page(title, [
@@ -71,8 +71,9 @@ def render_report(data: ReportData) -> str:
 
 def _summary(evaluation: RunEvaluation) -> list[str]:
     """The main figures, lab beside field, and what they mean."""
-    figures, baseline, reading = evaluation.figures, evaluation.baseline, evaluation.reading
-    parts = evaluation.parts if len(evaluation.parts) > 1 else (Subset.whole(f"{evaluation.split} photos", figures),)
+    result, baseline, reading = evaluation.result, evaluation.baseline, evaluation.reading
+    figures, parts = result.figures, result.parts
+    parts = parts if len(parts) > 1 else (Subset.whole(result.name, figures),)
     right = "all labels right" if figures.several else "right"
     shown = [(percent(p.accuracy), f"{right}, {p.name}", f"{percents(*p.interval)}, {p.photos} photos") for p in parts]
     ends = "–".join(f"{end:.3f}" for end in figures.f1_interval or ())
@@ -91,14 +92,14 @@ def _leaf(evaluation: RunEvaluation) -> list[str]:
     doubts, reading, baseline = evaluation.doubts(), evaluation.reading, evaluation.baseline
     if not doubts:
         return [page.paragraphs(["Not tested in this run (--leaf-tests no)."])]
-    rows = [(f"the network, {evaluation.split} photos", evaluation.figures.accuracy, page.GREEN)]
+    rows = [(f"the network, {evaluation.split} photos", evaluation.result.figures.accuracy, page.GREEN)]
     if reading is not None:
         rows += [("background blurred", reading.blurred, page.GREEN),
                  ("background swapped", reading.swapped, page.GREEN)]  # fmt: skip
     if baseline is not None:
         rows += [("border baseline", baseline.border, page.RED),
                  ("always the most common class", baseline.commonest, page.MUTED)]  # fmt: skip
-    if not evaluation.parts:
+    if not evaluation.result.parts:
         doubts = (*doubts, "It is not known where these photos were taken. Evaluate your own field photos with --field "
                            "FOLDER: accuracy on lab photos says little about plants outdoors.")  # fmt: skip
     return [page.bullets(doubts), draw_bars("Accuracy", rows)]

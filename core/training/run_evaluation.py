@@ -11,18 +11,9 @@ from core.data.loader import Loader
 from core.data.manifest import list_settings
 from core.diagnosis import background_dependence, model_file
 from core.diagnosis.background_dependence import BackgroundDependence, Baseline, describe_border
-from core.diagnosis.calibration import calibrate_logits, describe_error, label_thresholds
-from core.diagnosis.metrics import (
-    Metrics,
-    Subset,
-    compare_with_field,
-    compute_metrics,
-    describe_accuracy,
-    describe_groups,
-    describe_subsets,
-    find_correct,
-    subsets_by_setting,
-)
+from core.diagnosis.calibration import calibrate_logits, describe_error
+from core.diagnosis.evaluation import Evaluation, evaluate_field, evaluate_logits
+from core.diagnosis.metrics import Subset, describe_accuracy, describe_groups, describe_subsets, subsets_by_setting
 from core.diagnosis.model_file import CALIBRATION, ModelFile
 from core.ops.contract import Array
 from core.training.commands import Commands
@@ -44,25 +35,16 @@ UNSEEN: Final = "photos unseen in training"
 @final
 @dataclass(frozen=True, slots=True)
 class RunEvaluation:
-    """The evaluation of a run on its test split (else on validation) and on the user's own field photos.
+    """The evaluation of a run's final model, and the tests that only a training does.
 
-    places: by setting; baseline: border baseline; reading: background tests; calibration_error: 0..1; unseen: the
-    photos that the model was not trained on, if it was trained on others. None if not measured.
+    split: "test", or "validation" without a test split; result: on the photos of that split and on the user's own field
+    photos; baseline: border baseline; reading: background tests. None if not measured.
     """
 
     split: str
-    figures: Metrics
-    places: tuple[Subset, ...] = ()
-    field: Metrics | None = None
+    result: Evaluation
     baseline: Baseline | None = None
     reading: BackgroundDependence | None = None
-    calibration_error: float | None = None
-    unseen: Subset | None = None
-
-    @property
-    def parts(self) -> tuple[Subset, ...]:
-        """The subsets by setting, with the user's own field photos."""
-        return compare_with_field(self.places, f"{self.split} photos", self.figures, self.field)
 
     def verdict(self) -> str:
         """The accuracy, with the accuracy by setting, as sentences."""
@@ -71,40 +53,46 @@ class RunEvaluation:
     @property
     def guessing(self) -> float | None:
         """The share of the most common class or label set, if the network is not clearly better."""
-        figures = self.figures
+        figures = self.result.figures
         most = figures.several.commonest if figures.several else max(map(sum, figures.confusion), default=0)
         share = most / max(figures.photos, 1)
         return share if figures.interval[0] <= share else None
 
     def cautions(self) -> tuple[str, ...]:
         """Sentences on what the accuracy does not show."""
-        guess = "" if self.guessing is None else GUESS_NOTE.format(percent=100 * self.guessing)
-        unseen = "" if self.unseen is None else f"Without known data leakage: {self.unseen.describe()}."
+        guess, unseen = "" if self.guessing is None else GUESS_NOTE.format(percent=100 * self.guessing), ""
+        if self.result.unseen is not None:
+            unseen = f"Without known data leakage: {Subset.whole(UNSEEN, self.result.unseen).describe()}."
         return tuple(filter(None, (unseen, guess, VALIDATION_NOTE if self.split == "validation" else "")))
 
     def doubts(self) -> tuple[str, ...]:
         """Sentences on the dependence on border and background."""
-        reached = Subset.whole(self.split, self.figures) if self.guessing is None else None
+        reached = Subset.whole(self.split, self.result.figures) if self.guessing is None else None
         if self.reading is not None:
             return self.reading.sentences(reached)
         if self.baseline is None:
             return ()
-        missing = ("There were too few validation photos to test changed backgrounds." if self.calibration_error is None
-                   else "Changed backgrounds were not tested: no leaf was found in the validation photos.")  # fmt: skip
+        few = self.result.calibration_error is None
+        missing = ("There were too few validation photos to test changed backgrounds." if few else
+                   "Changed backgrounds were not tested: no leaf was found in the validation photos.")  # fmt: skip
         return (*describe_border(self.baseline.border, self.baseline.commonest, reached), missing)
 
     def words(self) -> tuple[str, ...]:
-        stated = "" if self.calibration_error is None else describe_error(self.calibration_error)
+        error = self.result.calibration_error
+        stated = "" if error is None else describe_error(error)
         return tuple(filter(None, (*self._reached(), *self.cautions(), *self.doubts(), stated)))
 
     def _reached(self) -> tuple[str, ...]:
-        groups = map(describe_groups, (self.figures, self.field))
-        return tuple(filter(None, (describe_accuracy(self.figures, self.split), describe_subsets(self.parts), *groups)))
+        result = self.result
+        groups = map(describe_groups, (result.figures, result.field))
+        accuracy, parts = describe_accuracy(result.figures, self.split), describe_subsets(result.parts)
+        return tuple(filter(None, (accuracy, parts, *groups)))
 
     def to_event(self) -> RunEvaluated:
+        whole = Subset.whole(self.split, self.result.figures)
         return RunEvaluated(
             split=self.split,
-            parts=tuple((p.name, p.photos, p.right) for p in (Subset.whole(self.split, self.figures), *self.parts)),
+            parts=tuple((p.name, p.photos, p.right) for p in (whole, *self.result.parts)),
             **{name: getattr(self.baseline, name, None) for name in ("border", "commonest")},
             **{name: getattr(self.reading, name, None) for name in ("plain", "blurred", "swapped")},
             words=self.words(),
@@ -112,16 +100,17 @@ class RunEvaluation:
 
     def write_into(self, model: ModelFile) -> ModelFile:
         """The model with these metrics, for its card."""
-        figures, on = self.figures, self.split
+        result, figures, on = self.result, self.result.figures, self.split
         reached = {f"{on}_photos": float(figures.photos), f"{on}_accuracy": figures.accuracy,
                    f"{on}_macro_f1": figures.macro_f1, f"{on}_loss": figures.loss}  # fmt: skip
-        if self.field is not None:
-            reached |= {"field_photos": float(self.field.photos), "field_accuracy": self.field.accuracy}
+        if result.field is not None:
+            reached |= {"field_photos": float(result.field.photos), "field_accuracy": result.field.accuracy}
         if self.baseline is not None:
             reached["border_accuracy"] = self.baseline.border
+        unseen = () if result.unseen is None else (Subset.whole(UNSEEN, result.unseen),)
         section = {
             "note": " ".join(filter(None, (TEST_NOTE if on == "test" else VALIDATION_NOTE, describe_groups(figures)))),
-            "parts": [part.to_row() for part in (Subset.whole("all", figures), self.unseen, *self.parts) if part],
+            "parts": [part.to_row() for part in (Subset.whole("all", figures), *unseen, *result.parts)],
             "macro_f1": figures.macro_f1,
             **({"average_precision": figures.several.average_precision} if figures.several else {}),
             "classes": [
@@ -138,25 +127,22 @@ def evaluate_run(setup: Setup, model: ModelFile, baseline: Baseline | None) -> G
     """Evaluate a completed model on the test split (else on validation) and on the user's own field photos."""
     loader, split = (setup.validation, "validation") if setup.test is None else (setup.test, "test")
     logits = yield from _predict(setup, split, model, loader)
-    thresholds, rows, field = label_thresholds(model), evaluated_rows(setup), None
+    photos, rows, unseen, field = setup.photos, evaluated_rows(setup), None, None
     if setup.field is not None and setup.field_photos is not None:
         field_logits = yield from _predict(setup, "field", model, setup.field)
-        sets, groups = setup.field_photos.sets, setup.field_photos.groups
-        field = compute_metrics(field_logits, setup.field.labels, setup.classes, sets, thresholds, groups)
-    calibration, sets, groups = model.sections.get(CALIBRATION), setup.photos.sets, setup.photos.groups[rows]
-    right = find_correct(logits, loader.labels, sets, thresholds)
-    unseen = setup.learned.unseen(setup.photos.cache.content, setup.photos.groups, rows)
-    return RunEvaluation(
-        split=split,
-        figures=compute_metrics(logits, loader.labels, setup.classes, sets, thresholds, groups),
-        places=subsets_by_setting(right, loader.labels, setup.photos.dataset.classes,
-                                  list_settings(setup.photos.dataset, rows), groups),
-        field=field,
-        baseline=baseline,
-        reading=BackgroundDependence.from_section(model.sections.get(background_dependence.SECTION)),
-        calibration_error=None if calibration is None else float(calibration["error"]),
-        unseen=Subset.count(UNSEEN, right[unseen], groups[unseen]) if 0 < unseen.sum() < len(right) else None,
-    )  # fmt: skip
+        field, _ = evaluate_field(field_logits, setup.field_photos, model)
+    groups, labels = photos.groups[rows], photos.true_labels(rows)
+    figures, right = evaluate_logits(logits, labels, model, groups)
+    new = setup.learned.unseen(photos.cache.content, photos.groups, rows)
+    if 0 < new.sum() < len(right):
+        unseen, _ = evaluate_logits(logits[new], labels[new], model, groups[new])
+    settings, calibration = list_settings(photos.dataset, rows), model.sections.get(CALIBRATION)
+    result = Evaluation(
+        figures, f"{split} photos", subsets_by_setting(right, labels, setup.classes, settings, groups), field,
+        unseen, None if calibration is None else float(calibration["error"]),
+    )
+    reading = BackgroundDependence.from_section(model.sections.get(background_dependence.SECTION))
+    return RunEvaluation(split, result, baseline, reading)
 
 
 def evaluated_rows(setup: Setup) -> Array:

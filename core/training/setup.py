@@ -11,15 +11,17 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, final
 
+import numpy as np
+
 from core.communicator import Communicator
 from core.config import RunConfig
 from core.data.cache import PhotoCache
 from core.data.dataset import TEST, TRAIN, VALIDATION, Dataset, ReportStage, ignore
-from core.data.field_photos import FieldPhotos, check_field, count_common, open_field, scan_field
+from core.data.field_photos import check_field, describe_field, open_field, scan_field
 from core.data.label_sets import target_table
 from core.data.loader import Loader
 from core.data.mixing import BackgroundReplacement, Mixing
-from core.data.preparation import CheckClasses, PhotoSet, prepare_photos
+from core.data.preparation import CheckClasses, GroupedPhotos, PhotoSet, prepare_photos
 from core.data.split import open_split
 from core.device import FLOAT32_ONLY, Plan
 from core.diagnosis.backgrounds import prepare_replacement
@@ -58,7 +60,7 @@ class Setup:
 
     config: RunConfig
     photos: PhotoSet
-    field_photos: FieldPhotos | None
+    field_photos: GroupedPhotos | None
     fingerprint: str
     graph: Graph
     graph_in_use: Graph
@@ -141,7 +143,7 @@ def set_up(
         learned=record_photos(photos.contents(TRAIN), [o.learned for o in (origin, *(t.model for t in files)) if o]),
         **_loaders_of_evaluation(config, photos, field, device, communicator), start_hash=origin.hash if origin else "",
         train=_training_loader(config, photos, batch, resident, replacement, communicator),
-        warnings=(*remarks, *network.notes, *origins, *photos.warnings, *(field.warnings if field else ())),
+        warnings=(*remarks, *network.notes, *origins, *photos.warnings, *describe_field(field, photos.cache)),
     )  # fmt: skip
 
 
@@ -184,15 +186,9 @@ def check_request(config: RunConfig, device: str) -> Dataset | None:
 
 def _open_field(
     config: RunConfig, photos: PhotoSet, scanned: Dataset, commands: Commands
-) -> Generator[Progress, None, FieldPhotos]:
-    """Open the user's field photos, with a warning about those that are also in the dataset."""
-
+) -> Generator[Progress, None, GroupedPhotos]:
     given = scanned, photos.classes, photos.cache.side, config, photos.sets is not None
-    field = yield from ThreadedJob(lambda report: open_field(*given, report), commands).wait()
-    if common := count_common(photos.cache, field.cache):
-        leak = f"Data leakage: {common} of the field photos are also in the dataset. The accuracy on them is too high."
-        field = replace(field, warnings=(*field.warnings, leak))
-    return field
+    return (yield from ThreadedJob(lambda report: open_field(*given, report), commands).wait())
 
 
 def _prepare_replacement(
@@ -268,19 +264,18 @@ def _training_loader(
 
 
 def _loaders_of_evaluation(
-    config: RunConfig, photos: PhotoSet, field: FieldPhotos | None, device: str, communicator: Communicator
+    config: RunConfig, photos: PhotoSet, field: GroupedPhotos | None, device: str, communicator: Communicator
 ) -> dict[str, Any]:
     """The loaders for evaluation, by their field of `Setup`; None where there are no photos."""
 
-    def load(cache: PhotoCache, slots: Array, labels: Array) -> Loader | None:
-        return None if not len(slots) else Loader(
-            cache.photos, slots, labels, batch=VALIDATION_BATCH[device], size=config.use_size or config.image_size,
-            training=False, rank=communicator.rank, ranks=communicator.size,
+    def load(cache: PhotoCache, rows: Array) -> Loader | None:
+        return None if not len(rows) else Loader(
+            cache.photos, cache.slots[rows], np.full(len(rows), -1), batch=VALIDATION_BATCH[device],
+            size=config.use_size or config.image_size, training=False, rank=communicator.rank, ranks=communicator.size,
         )  # fmt: skip
 
-    rows = {name: photos.rows(split) for name, split in (("validation", VALIDATION), ("test", TEST))}
-    found = {name: load(photos.cache, photos.cache.slots[r], photos.dataset.labels[r]) for name, r in rows.items()}
-    return {**found, "field": None if field is None else load(field.cache, field.slots, field.labels)}
+    found = {name: load(photos.cache, photos.rows(at)) for name, at in (("validation", VALIDATION), ("test", TEST))}
+    return {**found, "field": None if field is None else load(field.cache, field.cache.kept)}
 
 
 def classes_check(scanned: Dataset | None, teachers: Sequence[Teacher]) -> CheckClasses:
@@ -298,7 +293,7 @@ def classes_check(scanned: Dataset | None, teachers: Sequence[Teacher]) -> Check
     return check
 
 
-def evaluation_contents(photos: PhotoSet, field: FieldPhotos | None) -> tuple[tuple[str, Array], ...]:
+def evaluation_contents(photos: PhotoSet, field: GroupedPhotos | None) -> tuple[tuple[str, Array], ...]:
     sets = [("validation", photos.contents(VALIDATION)), ("test", photos.contents(TEST))]
     if field is not None:
         sets.append(("field", field.cache.content[field.cache.kept]))

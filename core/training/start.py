@@ -87,6 +87,12 @@ def _check_same(setup: Setup, path: Path, checkpoint: Checkpoint) -> None:
             f"The photos have changed since the run {path} started: {changes}. Restore them, or start a new run from "
             f"its weights with --from {path}."
         )
+    steps, state = setup.train.steps, checkpoint.state
+    if state.step_in_epoch > steps or state.step > state.epoch * steps + state.step_in_epoch:
+        raise ModelFileError(
+            f"The checkpoint of the run {path} is damaged: step {state.step} cannot be step {state.step_in_epoch} of "
+            f"epoch {state.epoch + 1}. Copy the run again, or start a new run from its weights with --from {path}."
+        )
     if checkpoint.teachers != (setup.teachers.digests if setup.teachers else ()):
         raise ModelFileError(
             f"The teachers of the run {path} have changed or moved. Restore their files, or give their new paths with "

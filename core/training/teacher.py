@@ -74,10 +74,14 @@ def describe_teachers(
         return ()
     notes = [f"Teachers: {_listed(teachers)}. Their predictions have weight {100 * share:.0f} % in the training "
             "targets; the labels have the rest."]  # fmt: skip
-    knowing = [t for t in teachers if any(part.learned for part in measure_overlap(t.model.learned, evaluated) or ())]
-    notes += [text for teacher in knowing for text in describe_overlap(teacher.name, teacher.model.learned, evaluated)]
-    others = [t for t in teachers if t not in knowing and t.model.data_hash != fingerprint
-              and not (t.model.learned and t.model.learned.whole)]  # fmt: skip
+    others = []
+    for teacher in teachers:
+        learned = teacher.model.learned
+        overlap = measure_overlap(learned, evaluated)
+        if any(part.learned for part in overlap or ()):
+            notes += describe_overlap(teacher.name, learned, overlap)
+        elif teacher.model.data_hash != fingerprint and not (learned and learned.whole):
+            others.append(teacher)
     if others:
         notes.append(f"{_listed(others)} was trained on other photos or another split. If it was trained on validation "
                     "or test photos of this run, the measured accuracy is too high.")  # fmt: skip

@@ -19,7 +19,7 @@ from typing import final
 import numpy as np
 
 from core.config import RunConfig, to_dict
-from core.data.dataset import Cancelled
+from core.data.dataset import VALIDATION, Cancelled
 from core.device import PhotoBatch
 from core.diagnosis.metrics import Metrics, compute_metrics
 from core.diagnosis.model_identity import BEST, default_name
@@ -195,7 +195,8 @@ class _Run:
             validator.dismiss()
             if logits is None:
                 return False
-            figures = compute_metrics(logits, loader.labels, self.setup.classes, self.setup.photos.sets)
+            labels = self.setup.photos.true_labels(self.setup.photos.rows(VALIDATION))
+            figures = compute_metrics(logits, labels, self.setup.classes)
             yield from self._end_epoch(self.folder, weights, figures, time.monotonic() - begin)
         self.state = share_state(self._ranks, self.state)
         self._agreement.seconds = self.state.seconds
@@ -309,12 +310,14 @@ class _Run:
         self, reason: str, model: str, report: str = "", evaluation: RunEvaluation | None = None
     ) -> events.RunFinished:
         state: RunState = self.state
+        tested = evaluation.result if evaluation and evaluation.split == "test" else None
+        field = evaluation.result.field if evaluation else None
         return events.RunFinished(
             reason, state.step, state.best_epoch, best_accuracy=max(state.best_accuracy, 0.0),
-            test_accuracy=evaluation.figures.accuracy if evaluation and evaluation.split == "test" else None,
+            test_accuracy=tested.figures.accuracy if tested else None,
             model_path=model, report_path=report, seconds=state.seconds,
             border_accuracy=evaluation.baseline.border if evaluation and evaluation.baseline else None,
-            field_accuracy=evaluation.field.accuracy if evaluation and evaluation.field else None,
+            field_accuracy=field.accuracy if field else None,
         )  # fmt: skip
 
 

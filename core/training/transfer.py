@@ -15,7 +15,7 @@ from core.config import MODELS, RunConfig, problems
 from core.diagnosis.features import head_node
 from core.diagnosis.model_file import read_model, with_photo_side
 from core.diagnosis.model_identity import find_model, model_name, read_identity
-from core.diagnosis.training_photos import TrainingPhotos, describe_overlap
+from core.diagnosis.training_photos import TrainingPhotos, describe_overlap, measure_overlap
 from core.errors import ConfigError, ModelFileError, Problem
 from core.graph import PHOTO, Attribute, Graph, Node
 from core.models import build, initial_weights
@@ -150,7 +150,7 @@ def describe_origin(origin: Origin | None, evaluated: Sequence[tuple[str, Array]
     """Sentences about evaluated photos that the pretrained weights were trained on; none without class names."""
     if origin is None or not (origin.classes or origin.learned):
         return ()
-    return describe_overlap(model_name(origin.path), origin.learned, evaluated)
+    return describe_overlap(model_name(origin.path), origin.learned, measure_overlap(origin.learned, evaluated))
 
 
 def frozen_parameters(config: RunConfig, graph: Graph) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.data.label_sets import read_label_sets
+from core.data.label_sets import mark_labels
 from core.diagnosis import thresholds as rejection
 from core.diagnosis.evaluation import measure_coverage
 from core.diagnosis.metrics import average_precision, compute_metrics, describe_accuracy, sigmoid, softmax
@@ -148,9 +148,9 @@ def test_average_precision_is_the_sum_over_the_thresholds(seed):
 
 
 def test_metrics_count_label_by_label_and_photo_by_photo():
-    sets = read_label_sets(("a/rust", "a/scab", "a/scab+rust"), "multi")
+    labels = mark_labels(("a/rust", "a/rust", "a/scab+rust", "a/scab"), ("a/rust", "a/scab"))
     logits = np.array([[3, -3], [3, 3], [3, 3], [-3, -3]], np.float64)  # right, a label too many, right, none found
-    figures = compute_metrics(logits, np.array([0, 0, 2, 1]), sets.labels, sets)
+    figures = compute_metrics(logits, labels, ("a/rust", "a/scab"))
     assert (figures.photos, figures.right, figures.confusion) == (4, 2, ())
     assert [(c.photos, c.recall, c.precision) for c in figures.per_class] == [(3, 1.0, 1.0), (2, 0.5, 0.5)]
     assert figures.macro_f1 == pytest.approx(0.75)

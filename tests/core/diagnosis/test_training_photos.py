@@ -92,17 +92,16 @@ def test_half_a_record_is_refused(model, tmp_path):
 def test_what_is_known_is_said_in_numbers_and_words():
     learned = record_photos(content(*range(10)))
     judged = [("validation", content(8, 9, 10)), ("test", content(20, 21))]
-    assert [(part.photos, part.learned) for part in measure_overlap(learned, judged)] == [(3, 2), (2, 0)]
-    assert describe_overlap("old", learned, judged) == (
+    overlap = measure_overlap(learned, judged)
+    assert [(part.photos, part.learned) for part in overlap] == [(3, 2), (2, 0)]
+    assert describe_overlap("old", learned, overlap) == (
         "Data leakage: old was trained on 2 of the 3 validation photos. The accuracy on them is too high.",
     )
-    assert describe_overlap("old", learned, judged[1:]) == (
-        "old was trained on none of the 2 evaluated photos.",
-    )
-    (_, more) = describe_overlap("old", replace(learned, whole=False), judged)
+    assert describe_overlap("old", learned, overlap[1:]) == ("old was trained on none of the 2 evaluated photos.",)
+    (_, more) = describe_overlap("old", replace(learned, whole=False), overlap)
     assert "there may be more data leakage" in more
     assert measure_overlap(None, judged) is None
-    assert "cannot be measured" in describe_overlap("old", None, judged)[0]
+    assert "cannot be measured" in describe_overlap("old", None, None)[0]
 
 
 def test_the_card_tells_how_many_bytes_the_record_takes(model):

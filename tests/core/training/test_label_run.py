@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from core import diagnose, evaluate, export
-from core.data.label_sets import LabelSets
+from core.diagnosis.evaluation import Evaluation
 from core.diagnosis.metrics import compute_metrics
 from core.diagnosis.model_file import read_model, write_model
 from core.diagnosis.onnx_model import read_onnx_model
@@ -67,17 +67,16 @@ def test_a_run_learns_labels_sets_thresholds_and_diagnoses(
 
 
 def test_the_best_epoch_has_the_highest_mean_average_precision():
-    sets = LabelSets(("scab", "rust"), np.array([[True, False], [False, True], [True, True]]))
-    first = RunState().after_epoch(figures(sets, [[2, -2], [-2, 2], [-2, 2]]), 0.0)
-    ranked = figures(sets, [[2, 0.5], [0.5, 2], [2, 2]])  # both labels are stated on every photo, in the right order
+    first = RunState().after_epoch(figures([[2, -2], [-2, 2], [-2, 2]]), 0.0)
+    ranked = figures([[2, 0.5], [0.5, 2], [2, 2]])  # both labels are stated on every photo, in the right order
     after = first.after_epoch(ranked, 0.0)
     assert (first.best_accuracy, ranked.accuracy) == (pytest.approx(2 / 3), pytest.approx(1 / 3))
     assert (after.best_epoch, after.best_score, after.best_accuracy) == (1, 1.0, ranked.accuracy)
-    assert RunEvaluation("test", ranked).guessing == ranked.accuracy, "of the most common label set"
+    assert RunEvaluation("test", Evaluation(ranked)).guessing == ranked.accuracy, "of the most common label set"
 
 
-def figures(sets, logits):
-    return compute_metrics(np.array(logits, np.float32), np.arange(3), sets.labels, sets)
+def figures(logits):
+    return compute_metrics(np.array(logits, np.float32), np.array([[1, 0], [0, 1], [1, 1]], bool), ("scab", "rust"))
 
 
 def test_one_label_per_photo_can_be_asked_for(reference_plans, tiny, folder):

@@ -14,6 +14,7 @@ from core.command_line import read_arguments
 from core.config import RunConfig
 from core.device import KernelTime
 from core.diagnosis.background_dependence import BackgroundDependence, Baseline
+from core.diagnosis.evaluation import Evaluation
 from core.diagnosis.metrics import Metrics, Subset, compute_metrics
 from core.percent import keep_percents
 from core.train import configure, make_parser
@@ -62,9 +63,9 @@ def data():
     )  # fmt: skip
     logits, labels = np.eye(2)[[0, 0, 0, 1, 1, 1, 1, 1]], np.array([0, 0, 0, 0, 1, 1, 1, 1])
     figures = compute_metrics(logits, labels, ("<rust>", "healthy"))
-    evaluation = RunEvaluation("test", figures, (Subset("lab photos", 4, 4), Subset("field photos", 4, 3)),
-                               baseline=Baseline(0.4, 0.5), reading=BackgroundDependence(8, 0.4, 0.5, 0.9, 0.8, 0.7),
-                               calibration_error=0.02)  # fmt: skip
+    places = Subset("lab photos", 4, 4), Subset("field photos", 4, 3)
+    result = Evaluation(figures, "test photos", places, calibration_error=0.02)
+    evaluation = RunEvaluation("test", result, Baseline(0.4, 0.5), BackgroundDependence(8, 0.4, 0.5, 0.9, 0.8, 0.7))
     bins = [{"low": 0.0, "high": 1.0, "photos": 8, "stated": 0.8, "right": 0.9}]
     curve = [[1.0, 0.2, 0.9, 0.0], [0.5, 0.6, 1.0, 0.4]]
     model = small_model(figures.classes, sections={
@@ -103,10 +104,12 @@ def test_the_page_is_whole_and_needs_nothing_else(data):
 
 
 def test_a_run_without_the_tests_of_the_leaf_says_so(data):
-    bare = replace(data.evaluation, baseline=None, reading=None, places=())
+    result = data.evaluation.result
+    bare = RunEvaluation("test", replace(result, places=()))
     said = [text in render_report(replace(data, evaluation=bare)) for text in ("Not tested in this", "Border baseline")]
     assert said == [True, False]
-    few, bare = (replace(data.evaluation, reading=None, calibration_error=error).doubts()[-1] for error in (None, 0.02))
+    few, bare = (RunEvaluation("test", replace(result, calibration_error=error), data.evaluation.baseline).doubts()[-1]
+                 for error in (None, 0.02))  # fmt: skip
     assert ("too few validation photos" in few, "no leaf was found" in bare) == (True, True)
 
 
@@ -120,7 +123,7 @@ def test_a_network_that_is_never_surer_of_one_photo_than_of_another_has_no_curve
 
 def test_own_field_photos_stand_beside_the_test_photos_everywhere(data):
     own = compute_metrics(np.eye(2)[[0, 1, 1]], np.array([0, 0, 1]), ("<rust>", "healthy"))
-    evaluation = replace(data.evaluation, places=(), field=own)
+    evaluation = replace(data.evaluation, result=replace(data.evaluation.result, places=(), field=own))
     assert "test photos 87.5 % (7 of 8" in evaluation.verdict()
     assert "own field photos 66.7 % (2 of 3" in evaluation.verdict()
     event = evaluation.to_event()
@@ -133,7 +136,7 @@ def test_own_field_photos_stand_beside_the_test_photos_everywhere(data):
 
 
 def test_bars_intervals_confusion_and_charts_are_sound_and_long_curves_thinned_out(data):
-    figures = data.evaluation.figures
+    figures = data.evaluation.result.figures
     bars = draw_bars("A & B", [("<x>", 0.5, "#000")])
     for drawing in (bars, draw_interval(0.5, (0.2, 0.8)), draw_confusion(figures), draw_lines("t", HALF, "x", "y")):
         root = ET.fromstring(drawing)
@@ -180,16 +183,16 @@ READING = BackgroundDependence(20, border=0.6, commonest=0.5, plain=0.85, blurre
 
 
 def test_an_event_tells_every_figure_that_was_measured_and_of_others_none():
-    told = RunEvaluation("test", FIGURES, baseline=BASELINE, reading=READING).to_event()
+    told = RunEvaluation("test", Evaluation(FIGURES), BASELINE, READING).to_event()
     assert (told.border, told.commonest, told.plain, told.blurred, told.swapped) == (0.6, 0.5, 0.85, 0.8, 0.7)
     assert told.parts[0] == ("test", 20, 17)
-    told = RunEvaluation("test", FIGURES).to_event()
+    told = RunEvaluation("test", Evaluation(FIGURES)).to_event()
     assert {told.border, told.commonest, told.plain, told.blurred, told.swapped} == {None}
 
 
 def test_figures_on_photos_that_chose_the_epoch_and_figures_of_guessing_say_so(data):
-    assert RunEvaluation("test", FIGURES).cautions() == ()
-    guessed = RunEvaluation("validation", replace(FIGURES, confusion=((7, 3), (7, 3))), baseline=Baseline(0.1, 0.5))
+    assert RunEvaluation("test", Evaluation(FIGURES)).cautions() == ()
+    guessed = RunEvaluation("validation", Evaluation(replace(FIGURES, confusion=((7, 3), (7, 3)))), Baseline(0.1, 0.5))
     assert guessed.words()[1:3] == guessed.cautions() == (GUESS_NOTE.format(percent=50), VALIDATION_NOTE)
     assert "points better than the border" not in " ".join(guessed.words())
     assert all(note.split(" (")[0] in render_report(replace(data, evaluation=guessed)) for note in guessed.cautions())

@@ -13,7 +13,7 @@ import pytest
 from core.diagnosis.model_file import read_model
 from core.errors import DataError, InputError, ModelFileError, StorageError
 from core.ops.photo import BACKGROUND
-from core.training.checkpoint import LAST, PREVIOUS, read_checkpoint
+from core.training.checkpoint import LAST, PREVIOUS, RunState, read_checkpoint, save_checkpoint
 from core.training.commands import Commands
 from core.training.events import EpochDone, Progress, RunFinished, RunStarted, StepDone, from_line
 from core.training.run_folder import RunFolder, read_config
@@ -110,6 +110,11 @@ def test_a_damaged_last_checkpoint_is_told_and_the_one_before_continues(tiny):
     events = train(hurt, resume=True)
     assert any("previous checkpoint" in getattr(e, "message", "") for e in events)
     same_bits(last_weights(whole), last_weights(hurt))
+    for state in ({"epoch": -1}, {"step_in_epoch": -1}, {"step": 2**62}, {"step_in_epoch": 2**62}):
+        for _ in (LAST, PREVIOUS):
+            save_checkpoint(path.parent, replace(last_weights(whole), state=RunState(**state)))
+        with pytest.raises(ModelFileError, match="below 0|cannot be step"):
+            train(hurt, resume=True)
     for name in (LAST, PREVIOUS):
         (Path(hurt.out) / name).write_bytes(b"nothing")
     with pytest.raises(ModelFileError, match="incomplete, damaged"):
