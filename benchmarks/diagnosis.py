@@ -149,7 +149,8 @@ def confidence_figures(probabilities: Array, labels: Array, field: Array) -> dic
     return {
         "calibration_error": reliability.error, "calibration_error_equal_count": reliability.error_equal_count,
         "calibration_error_lab": measure_reliability(probabilities[~field], labels[~field]).error,
-        "calibration_error_field": measure_reliability(probabilities[field], labels[field]).error,
+        "calibration_error_field": (in_field := measure_reliability(probabilities[field], labels[field])).error,
+        "calibration_error_field_by_chance": in_field.chance,
         "coverage": [[p.coverage, p.accuracy, p.wrongly_refused] for p in curve],
     }  # fmt: skip
 

@@ -137,6 +137,7 @@ def describe_json(evaluation: Evaluation) -> dict[str, object]:
         found |= {"groups": figures.groups, "design_effect": figures.effect}
     if evaluation.calibration_error is not None:
         found["calibration_error"] = evaluation.calibration_error
+        found["calibration_error_by_chance"] = evaluation.chance_error
     if evaluation.parts:
         found["by_place"] = [{"name": p.name, "photos": p.photos, "accuracy": p.accuracy,
                               "accuracy_interval": p.interval} for p in evaluation.parts]  # fmt: skip
@@ -169,7 +170,8 @@ def describe_details(evaluation: Evaluation) -> list[str]:
     return [*filter(None, (
         *evaluation.known, describe_accuracy(evaluation.unseen, "other") if evaluation.unseen else "",
         describe_subsets(evaluation.parts), *map(describe_groups, (evaluation.figures, evaluation.field)),
-        f"Expected calibration error: {100 * (evaluation.calibration_error or 0):.1f} points.",
+        f"Expected calibration error: {100 * (evaluation.calibration_error or 0):.1f} points; a perfectly calibrated model "
+        f"would have {100 * evaluation.chance_error:.1f} by chance.",
         evaluation.answered.describe() if evaluation.answered else "",
     ))]  # fmt: skip
 

@@ -47,7 +47,10 @@ def reliability() -> str:
     rows = [
         ["macro F1", *(f"{model['macro_f1']:.3f}" for model in found)],
         *([f"calibration error{place}", *(f"{model['calibration_error' + key]:.4f}" for model in found)]
-          for place, key in (("", ""), (", lab", "_lab"), (", field", "_field"))),
+          for place, key in (("", ""), (", lab", "_lab"))),
+        *([f"calibration error, {place} (of a perfectly calibrated model)",
+           *(f"{one['calibration_error_field']:.4f} ({one['calibration_error_field_by_chance']:.4f})" for one in those)]
+          for place, those in (("field", found), ("field, first pack", [model["first_pack"] for model in found]))),
         *([f"correct of the most confident {percent(share, 0)}", *(_at_coverage(model, share) for model in found)]
           for share in (0.95, 0.9)),
         ["the same, first pack", *(_at_coverage(model["first_pack"], 0.9) for model in found)],

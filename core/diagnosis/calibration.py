@@ -59,10 +59,15 @@ class Bin:
 @final
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """Expected calibration error with bins of equal width, and of equal count; bins: of equal width."""
+    """Expected calibration error with bins of equal width, and of equal count; bins: of equal width.
+
+    chance: the error that a perfectly calibrated model with these probabilities would have on as many photos: the mean
+    of ``|stated - right|`` of each bin, if `right` is binomial, approximately normal.
+    """
 
     error: float
     error_equal_count: float
+    chance: float
     bins: tuple[Bin, ...]
 
 
@@ -137,7 +142,9 @@ def measure_reliability(probabilities: Array, labels: Array) -> Reliability:
     by_width = tuple(_bin(stated, right, which == i, edges[i], edges[i + 1]) for i in np.unique(which))
     parts = [part for part in np.array_split(np.argsort(stated, kind="stable"), BINS) if len(part)]
     by_count = tuple(_bin(stated, right, part, stated[part].min(), stated[part].max()) for part in parts)
-    return Reliability(_error(by_width), _error(by_count), by_width)
+    variances = np.bincount(which, stated * (1 - stated))  # of the correct photos of each bin
+    chance = float(np.sqrt(2 / np.pi * variances).sum() / max(len(stated), 1))
+    return Reliability(_error(by_width), _error(by_count), chance, by_width)
 
 
 def describe_error(error: float) -> str:

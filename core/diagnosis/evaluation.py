@@ -103,7 +103,8 @@ class Evaluation:
 
     name: of these photos in sentences; places: subsets by setting, if known; field: on the user's own field photos;
     unseen: on photos in no group of a training photo, None if those are all or none; calibration_error: expected
-    calibration error, 0..1. What only `evaluate_model` measures: answered: at the coverage asked for; mistakes: most
+    calibration error, 0..1; chance_error: that of a perfectly calibrated model (`Reliability`). What only
+    `evaluate_model` measures, as the latter: answered: at the coverage asked for; mistakes: most
     confident first; overlap: how many photos the model was trained on, None if its file does not contain its training
     photos; known: the same as sentences, with photos of their groups; outcomes: of each photo, also of the field
     photos, the SHA-256 of its file and whether its prediction is right.
@@ -115,6 +116,7 @@ class Evaluation:
     field: Metrics | None = None
     unseen: Metrics | None = None
     calibration_error: float | None = None
+    chance_error: float = 0.0
     answered: CoverageResult | None = None
     mistakes: tuple[Mistake, ...] = ()
     overlap: tuple[Overlap, ...] | None = None
@@ -161,9 +163,10 @@ def evaluate_model(
     known = describe_overlap("The model", model.learned, overlap)
     if overlap and (related := int((~new).sum()) - overlap[0].learned):
         known += (f"Data leakage: {related} photos have one of the same group in training. The accuracy is too high.",)
+    reliability = measure_reliability(stated, labels)
     return Evaluation(
         figures, places=places, field=field, unseen=unseen, answered=answered, overlap=overlap, known=known,
-        calibration_error=measure_reliability(stated, labels).error,
+        calibration_error=reliability.error, chance_error=reliability.chance,
         mistakes=_mistakes(stated, dataset, kept[~right], np.flatnonzero(~right), model),
         outcomes=tuple(zip((one.tobytes() for _, found in evaluated for one in found), (*right, *own_right),
                            strict=True)),

@@ -49,6 +49,7 @@ def test_scaling_takes_the_calibration_error_away_and_a_hand_made_case_has_its_e
     # stated 0.8 of which half are right, twice: |0.8 - 0.5|; both kinds of bin agree
     got = calibration.measure_reliability(np.array([[0.8, 0.2]] * 4), np.array([0, 0, 1, 1]))
     assert got.error == pytest.approx(0.3)
+    assert got.chance == pytest.approx((2 / np.pi * 4 * 0.8 * 0.2) ** 0.5 / 4)
     assert [(b.photos, round(b.stated, 6), b.right) for b in got.bins] == [(4, 0.8, 0.5)]
 
 
