@@ -17,9 +17,13 @@ from core.gpu.compilation.cuda import driver
 from core.gpu.driver.device import check
 from core.gpu.launch import Launch, windows_of
 from core.gpu.ops.norm import batch_norm
-from core.gpu.ops.norm.launches import RANK_SUMS
-from core.gpu.ops.update.optimizer import GRADIENT_NORM
+from core.gpu.ops.update.optimizer import norm
 from core.program import ParameterLayout
+
+GRADIENT_NORM: Final = norm.__name__
+"""The kernel that reads the whole gradient first: ranks average theirs before it."""
+RANK_SUMS: Final = batch_norm.rank_sums.__name__
+"""The kernel whose sums ranks average where batch norm is synchronized."""
 
 Run: TypeAlias = Callable[[Launch, Any], None]
 """Queues a launch on a stream."""

@@ -114,7 +114,7 @@ def conv_launch(
     }  # fmt: skip
     constants = (shape, shape.chunks(vectors), taps.kernel[1], addend is not None)
     return make_launch(
-        layer, "forward", "tensor_core", conv.make_small_convolution, constants, conv.SIGNATURE, values,
+        layer, "forward", conv.make_small_convolution, constants, conv.SIGNATURE, values,
         (blocks_of(rows, block_rows), blocks_of(columns, block_columns)), (shape.threads,), shape.shared,
         2 * (batch * x.height * x.width * x.padded + rows * columns * (2 if addend else 1)), 1,
         flops=2 * rows * columns * taps.total,
@@ -169,7 +169,7 @@ def fire_launch(
     }  # fmt: skip
     (block_rows, block_columns), rows = shape.size, batch * x.height * x.width
     return make_launch(
-        layer, "forward", "tensor_core", fire_halo.make_fire_halo, (shape, shape.chunks(vectors)), fire_halo.SIGNATURE,
+        layer, "forward", fire_halo.make_fire_halo, (shape, shape.chunks(vectors)), fire_halo.SIGNATURE,
         values, (blocks_of(limit, block_rows), blocks_of(columns, block_columns)), (shape.threads,),
         fire_halo.shared_bytes(shape, x.width, channel_vectors), 2 * rows * (x.padded + columns), 1,
         flops=2 * rows * ((columns - columns1) * taps.total + columns1 * taps.channels),
@@ -223,7 +223,7 @@ def write_expand(case: Case) -> None:
         "activation2": RELU[following.activation],
     }  # fmt: skip
     frame.add(make_launch(
-        following.node, "forward", "tensor_core", expand_depthwise.make_expand_depthwise,
+        following.node, "forward", expand_depthwise.make_expand_depthwise,
         (tiles, blocks_of(vectors, CHUNK), warps, stride), expand_depthwise.SIGNATURE, values,
         (blocks_of(out.height, strip_rows), channels // expand_depthwise.CHANNELS, frame.batch), (32 * warps,),
         expand_depthwise.shared_bytes(tiles, warps),

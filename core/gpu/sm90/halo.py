@@ -35,7 +35,7 @@ def write_resident(case: Case) -> None:
     }  # fmt: skip
     down = min(blocks_of(tiles, groups), max(1, tile.blocks * frame.processors // across))
     launch = make_launch(
-        step.node, "forward", "tensor_core", halo_resident.make_resident_halo, (tile,),
+        step.node, "forward", halo_resident.make_resident_halo, (tile,),
         halo_resident.SIGNATURE, values, (down, across), (tile.threads,),
         halo_resident.shared_bytes(tile, x.width), 2 * rows * (x.padded + out.padded), tile.blocks,
         flops=2 * rows * out.padded * 9 * x.padded,
@@ -56,7 +56,7 @@ def fire_launch(
         "out": dx.address, "ldo": dx.pitch, **target.values,
     }  # fmt: skip
     return make_launch(
-        layer, "backward_input", "tensor_core", halo_tma.make_halo_tma, shape, halo_tma.SIGNATURE, values,
+        layer, "backward_input", halo_tma.make_halo_tma, shape, halo_tma.SIGNATURE, values,
         (batch * blocks,), (shape.threads,), shape.shared,
         2 * pixels * (2 * dy.padded + dx.padded * target.passes), 1, flops=20 * pixels * dx.padded * dy.padded,
     )  # fmt: skip
@@ -78,7 +78,7 @@ def rows_launch(
         "by_image_blocks": image_blocks, "filters": filters, "size": size,
     }  # fmt: skip
     return make_launch(
-        layer, "backward_weight", "tensor_core", row_weight_gradient.make_row_weight_gradient, shape,
+        layer, "backward_weight", row_weight_gradient.make_row_weight_gradient, shape,
         row_weight_gradient.SIGNATURE, values, (splits, across), (row_weight_gradient.THREADS,), shape.shared,
         2 * pixels * (x.padded + filters) + 4 * splits * size, 1, flops=2 * pixels * filters * depth,
         stream=1,

@@ -94,7 +94,7 @@ def write_forward(case: Case) -> None:
     pooled = batch * out.height * out.width * out.padded
     constants = (kernel, k_steps, columns, groups, training)
     frame.add(make_launch(
-        step.node, "forward", "tensor_core", image_pool.make_image_pool, constants, image_pool.SIGNATURE, values,
+        step.node, "forward", image_pool.make_image_pool, constants, image_pool.SIGNATURE, values,
         (batch * strips, across), (128 * groups,), image_pool.shared_bytes(kernel, k_steps, columns, row_vectors),
         2 * batch * x.image_pitch + pooled * (2 + training), 2, flops=2 * batch * height * width * filters * taps.total,
     ))  # fmt: skip
@@ -119,7 +119,7 @@ def write_backward(case: Case) -> None:
         "depth": taps.total, "size": size,
     }  # fmt: skip
     add_partials(case, of, splits, size, make_launch(
-        step.node, "backward_weight", "tensor_core", image_pool_gradient.make_image_gradient,
+        step.node, "backward_weight", image_pool_gradient.make_image_gradient,
         (kernel, vectors, k_steps, filters), image_pool_gradient.SIGNATURE, values, (splits,), (128 * vectors,),
         image_pool_gradient.shared_bytes(row_vectors, vectors, k_steps, filters, dy.width),
         2 * batch * x.image_pitch + 3 * batch * dy.height * dy.width * dy.padded + 4 * splits * size, 1,

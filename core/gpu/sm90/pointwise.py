@@ -35,7 +35,7 @@ def forward_launch(
     }  # fmt: skip
     down = min(blocks_of(tiles, tile.warp_rows // 4), max(1, tile.blocks * processors // across))
     return make_launch(
-        layer, "forward", "tensor_core", pointwise_forward.make_pointwise_convolution,
+        layer, "forward", pointwise_forward.make_pointwise_convolution,
         (tile, RELU[activation]), pointwise_forward.SIGNATURE, values, (down, across),
         (pointwise_forward.threads_of(tile),), pointwise_forward.shared_bytes(tile),
         2 * pixels * (x.padded + out.padded), tile.blocks, flops=2 * pixels * out.padded * x.padded,
@@ -56,7 +56,7 @@ def gradients_launch(
         "channels": x.padded, "size": size,
     }  # fmt: skip
     return make_launch(
-        layer, "backward_input", "tensor_core", pointwise_gradients.make_pointwise_gradients,
+        layer, "backward_input", pointwise_gradients.make_pointwise_gradients,
         (tile, RELU[masking]), pointwise_gradients.SIGNATURE, values, (splits, across),
         (pointwise_gradients.threads_of(tile),), pointwise_gradients.shared_bytes(tile),
         2 * pixels * (2 * x.padded + dy.padded) + 4 * splits * size, tile.blocks,

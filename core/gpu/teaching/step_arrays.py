@@ -76,8 +76,8 @@ def add(x: Vector, total: Vector) -> None:
 class StepArrays:
     """The arrays of one step by role, made when a launcher asks for them, and the launches that it adds."""
 
-    def __init__(self, case: Case, name: str) -> None:
-        self.case, self.frame, self.step, self._name = case, case.frame, case.step, name
+    def __init__(self, case: Case) -> None:
+        self.case, self.frame, self.step = case, case.frame, case.step
         self.training = case.frame.program.training
         self._made: dict[str, DeviceArray] = {}
         self._endings: list[Callable[[], None]] = []
@@ -111,8 +111,7 @@ class StepArrays:
             if array.buffer:
                 self.frame.use(array.buffer, 0)
         (grid, block, shared), node = where, self.step.node
-        launch = Launch(node, self.case.direction, self._name, recipe, three(grid), three(block), shared, values)
-        self.frame.add(launch)
+        self.frame.add(Launch(node, self.case.direction, recipe, three(grid), three(block), shared, values))
 
     def zeros(self, size: int) -> DeviceArray:
         """Zeros, the bias of a layer that has none."""

@@ -79,7 +79,7 @@ def add_sum(backward: Backward, step: Step, splits: int, size: int, positions: C
     }  # fmt: skip
     rows = min(ROWS, 1 << (splits - 1).bit_length())
     frame.add(make_launch(
-        step.node, "backward_weight", "reduction", make_reduction, (rows,), SIGNATURE, values,
+        step.node, "backward_weight", make_reduction, (rows,), SIGNATURE, values,
         (blocks_of(count * rows, THREADS),), (THREADS // rows, rows),
         moved=4 * (splits + 2) * count, resident=1, stream=1,
     ))  # fmt: skip
@@ -113,7 +113,7 @@ def split_pixels(case: Case) -> None:
     }  # fmt: skip
     constants = (frame.arithmetic, tile, window.padding != (0, 0, 0, 0), *((True,) if slices > 1 else ()))
     launch = make_launch(
-        case.step.node, "backward_weight", "tensor_core", weight_gradient.make_weight_gradient, constants,
+        case.step.node, "backward_weight", weight_gradient.make_weight_gradient, constants,
         weight_gradient.SIGNATURE, values, (across, blocks_of(taps.total, tile.columns), splits),
         (tile.threads,), weight_gradient.shared_bytes(tile, x.element),
         slices * x.element * (pixels * dy.padded + frame.batch * x.height * x.width * x.padded) + 4 * splits * size,

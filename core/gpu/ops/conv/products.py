@@ -102,7 +102,7 @@ def _product(
     constants = (frame.arithmetic, tile, kind, *((True,) if slices > 1 else ()))
     grid = blocks_of(rows, tile.rows), blocks_of(columns, tile.columns), slices * phases
     return make_launch(
-        case.step.node, case.direction, "tensor_core", implicit_gemm.make_convolution, constants,
+        case.step.node, case.direction, implicit_gemm.make_convolution, constants,
         implicit_gemm.SIGNATURE, values, grid, (tile.threads,), shared, slices * moved, tile.blocks,
         flops=slices * flops,
     )  # fmt: skip

@@ -215,7 +215,7 @@ def write_forward(case: Case) -> None:
         "activation": RELU[step.activation],
     }  # fmt: skip
     frame.add(make_launch(
-        step.node, FORWARD, "fused", make_gemv, (frame.batch, warps), FORWARD_SIGNATURE, values,
+        step.node, FORWARD, make_gemv, (frame.batch, warps), FORWARD_SIGNATURE, values,
         (blocks_of(out.padded * warps, 4),), (128,), moved=4 * x.channels * out.channels,
     ))  # fmt: skip
 
@@ -230,7 +230,7 @@ def write_input(case: Case) -> None:
     }  # fmt: skip
     grid, images = (blocks_of(dx.channels, COLUMNS), blocks_of(frame.batch, GROUP)), min(frame.batch, GROUP)
     frame.add(make_launch(
-        step.node, INPUT, "fused", make_gemv_transposed, (images,), INPUT_SIGNATURE, values, grid, (4 * PARTS,),
+        step.node, INPUT, make_gemv_transposed, (images,), INPUT_SIGNATURE, values, grid, (4 * PARTS,),
         moved=4 * dx.channels * dy.channels, resident=1,
     ))  # fmt: skip
 
@@ -247,6 +247,6 @@ def write_weight(case: Case) -> None:
         "images": frame.batch, "accumulate": int(case.backward.accumulate), "ldx": x.pitch, "ldy": dy.pitch,
     }  # fmt: skip
     frame.add(make_launch(
-        step.node, WEIGHT, "fused", outer_product, (), WEIGHT_SIGNATURE, values,
+        step.node, WEIGHT, outer_product, (), WEIGHT_SIGNATURE, values,
         (blocks_of(x.vectors * blocks_of(dy.channels, 4), 128),), (128,), moved=4 * x.channels * dy.channels, stream=1,
     ))  # fmt: skip

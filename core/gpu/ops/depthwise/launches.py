@@ -94,7 +94,7 @@ def _add_strips(
     }  # fmt: skip
     pixels = frame.batch * (x.height * x.width + out.height * out.width)
     launch = make_launch(
-        case.step.node, direction, "fused", factory, constants, signature, given, (blocks, parts), (threads,),
+        case.step.node, direction, factory, constants, signature, given, (blocks, parts), (threads,),
         resident=at_once, moved=passes * frame.element * x.padded * pixels,
     )  # fmt: skip
     # One kernel for every count of channels: it is compiled for the most threads.
@@ -186,7 +186,7 @@ def write_direct(case: Case) -> None:
     constants = (frame.element, not forward, (*window.kernel, *window.stride), kind)
     moved = 16 * (values["total"] * target.passes + frame.batch * x.height * x.width * vectors)
     frame.add(make_launch(
-        step.node, case.direction, "fused", direct.make_depthwise, constants, direct.SIGNATURE, values,
+        step.node, case.direction, direct.make_depthwise, constants, direct.SIGNATURE, values,
         (blocks_of(values["total"], THREADS),), moved=moved,
     ))  # fmt: skip
 
@@ -209,7 +209,7 @@ def weights_direct(case: Case) -> None:
     }  # fmt: skip
     constants = (frame.element, (*window.kernel, *window.stride), tap_rows)
     frame.add(make_launch(
-        step.node, "backward_weight", "fused", direct.make_depthwise_weight, constants, direct.WEIGHT_SIGNATURE,
+        step.node, "backward_weight", direct.make_depthwise_weight, constants, direct.WEIGHT_SIGNATURE,
         values, (blocks_of(vectors, wide), kh // tap_rows, splits), (THREADS,), stream=1,
         resident=RESIDENT if kw <= 3 else 2,  # the sums of a longer row of taps need more registers
     ))  # fmt: skip

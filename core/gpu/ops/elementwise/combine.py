@@ -214,7 +214,7 @@ def combine_launch(
     }  # fmt: skip
     read = (kind != "broadcast") + (b is not None and kind not in PER_IMAGE)
     return make_launch(
-        layer, direction, "fused", make_combine, (frame.element, kind), COMBINE, values, (blocks_of(total, THREADS),),
+        layer, direction, make_combine, (frame.element, kind), COMBINE, values, (blocks_of(total, THREADS),),
         moved=total * 16 * (read + target.passes),
     )  # fmt: skip
 
@@ -283,6 +283,6 @@ def dropout(case: Case) -> None:
         **target.values, "key": step.attributes["key"], "threshold": threshold(rate), "scale": 1 / (1 - rate),
     }  # fmt: skip
     frame.add(make_launch(
-        step.node, case.direction, "fused", make_dropout, (frame.element,), DROPOUT, values,
+        step.node, case.direction, make_dropout, (frame.element,), DROPOUT, values,
         (blocks_of(total, THREADS),), moved=total * 16 * (1 + target.passes),
     ))  # fmt: skip

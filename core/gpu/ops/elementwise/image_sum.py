@@ -89,7 +89,7 @@ def _sum_launch(case: Case, a: Tensor, b: Tensor | None, out: Tensor, factor: fl
         "ldb": b.pitch if b else 0, "ldo": out.pitch, **target.values, "factor": factor,
     }  # fmt: skip
     return make_launch(
-        case.step.node, case.direction, "fused", make_image_sum, (frame.element, b is not None), IMAGE_SUM, values,
+        case.step.node, case.direction, make_image_sum, (frame.element, b is not None), IMAGE_SUM, values,
         (blocks_of(vectors, WIDE), frame.batch), (WIDE, ROWS), moved=frame.batch * area * vectors * 16 * (1 + bool(b)),
     )  # fmt: skip
 

@@ -225,6 +225,6 @@ def image_launch(frame: Frame) -> Launch:
     if blocks * frame.batch < RESIDENT * frame.processors:
         blocks = blocks_of(total, THREADS)
     return make_launch(
-        PHOTO, "forward", "fused", make_photo, (frame.element, channels, x.pitch), IMAGE, values,
+        PHOTO, "forward", make_photo, (frame.element, channels, x.pitch), IMAGE, values,
         (blocks, frame.batch), moved=frame.batch * total * (3 + x.pitch * x.element), resident=4,
     )  # fmt: skip

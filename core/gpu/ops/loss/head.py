@@ -264,7 +264,7 @@ def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
     kind = "labels" if program.training and program.steps[-1].op == LOSSES[1] else "targets" if has_targets else ""
     constants = (frame.element, *((kind,) if kind else ()))
     return make_launch(
-        "loss" if program.training else "logits", "forward", "fused", make_head, constants, HEAD, values,
+        "loss" if program.training else "logits", "forward", make_head, constants, HEAD, values,
         (frame.batch,), (THREADS,), shared_bytes(classes, frame.element),
     )  # fmt: skip
 

@@ -93,6 +93,6 @@ def write_softmax(case: Case) -> None:
         "ldo": out.pitch, "pixels": pixels, "channels": out.channels, "vectors": vectors, **target.values,
     }  # fmt: skip
     frame.add(make_launch(
-        step.node, case.direction, "fused", make_softmax, (frame.element, gradient), SIGNATURE, values,
+        step.node, case.direction, make_softmax, (frame.element, gradient), SIGNATURE, values,
         (blocks_of(pixels, WARPS),), (32 * WARPS,), moved=pixels * vectors * 16 * (1 + gradient + target.passes),
     ))  # fmt: skip

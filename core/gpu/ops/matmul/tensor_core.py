@@ -140,7 +140,7 @@ def write(case: Case) -> None:
     values = {"a": x.address, "b": x2.address, "c": out.address, "m": out.width, "n": out.channels, "k": x.channels}
     grid = (blocks_of(out.width, tile[0]) * blocks_of(out.channels, tile[1]),)
     case.frame.add(make_launch(
-        case.step.node, case.direction, "tensor_core", make_kernel, tile, SIGNATURE, values, grid,
+        case.step.node, case.direction, make_kernel, tile, SIGNATURE, values, grid,
         (32 * tile[4] * tile[5],), shared_bytes(*tile), resident=1,
     ))  # fmt: skip
 

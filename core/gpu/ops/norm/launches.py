@@ -11,9 +11,6 @@ from core.gpu.ops.norm.pairs import is_computed_by_producer, is_computed_by_read
 from core.gpu.select import Case
 from core.program import Step
 
-RANK_SUMS = "rank_sums"
-"""The launch whose sums ranks average where batch norm is synchronized."""
-
 
 def saved_of(frame: Frame, step: Step) -> int:
     """Address of the numbers that a batch norm saves per channel (`batch_norm.make_finish`)."""
@@ -44,7 +41,7 @@ def statistics(frame: Frame, step: Step) -> None:
             "saved": saved_of(frame, step), "channels": x.channels, "row": x.padded, "epsilon": epsilon,
         }  # fmt: skip
         frame.add(make_launch(
-            step.node, "forward", "statistics", batch_norm.fix, (), batch_norm.FIX, values,
+            step.node, "forward", batch_norm.fix, (), batch_norm.FIX, values,
             (blocks_of(x.channels, THREADS),),
         ))  # fmt: skip
         return
@@ -78,7 +75,7 @@ def _finish(frame: Frame, step: Step, direction: str, name: str, dy: Tensor | No
             "control": frame.block("control"), "blocks": blocks, "row": x.padded,
         }  # fmt: skip
         frame.add(make_launch(
-            step.node, direction, RANK_SUMS, batch_norm.rank_sums, (), batch_norm.RANK_SUMS, given, grid, block
+            step.node, direction, batch_norm.rank_sums, (), batch_norm.RANK_SUMS, given, grid, block
         ))  # fmt: skip
         name, blocks = f"rank {name}", 1
     values = {
@@ -88,7 +85,7 @@ def _finish(frame: Frame, step: Step, direction: str, name: str, dy: Tensor | No
         "hw": x.height * x.width,
     }  # fmt: skip
     frame.add(make_launch(
-        step.node, direction, "statistics", batch_norm.make_finish, (dy is not None, frame.ranks), batch_norm.FINISH,
+        step.node, direction, batch_norm.make_finish, (dy is not None, frame.ranks), batch_norm.FINISH,
         values, grid, block, resident=2,
     ))  # fmt: skip
 
@@ -101,7 +98,7 @@ def _sums(frame: Frame, step: Step, direction: str, name: str, x: Tensor, dy: Te
     blocks = blocks_of(pixels, split)
     values = {**_share(frame, x, dy, split, wide), "partial": frame.use(name, 8 * blocks * x.padded)}
     frame.add(make_launch(
-        step.node, direction, "sums", batch_norm.make_sums, (frame.element, dy is not None), batch_norm.SUMS, values,
+        step.node, direction, batch_norm.make_sums, (frame.element, dy is not None), batch_norm.SUMS, values,
         (blocks, vectors // wide), moved=pixels * vectors * 16 * (2 if dy else 1),
     ))  # fmt: skip
     return blocks
@@ -120,7 +117,7 @@ def _apply(frame: Frame, step: Step, centred: bool, target: Target | None) -> No
         "ldo": out.pitch, "activation": 0 if gradient else RELU[step.activation],
     }  # fmt: skip
     frame.add(make_launch(
-        step.node, "backward_input" if gradient else "forward", "fused", batch_norm.make_apply,
+        step.node, "backward_input" if gradient else "forward", batch_norm.make_apply,
         (frame.element, gradient, centred), batch_norm.APPLY, values, (blocks_of(pixels, split), vectors // wide),
         moved=pixels * vectors * 16 * (1 + gradient + target.passes),
     ))  # fmt: skip

@@ -110,7 +110,7 @@ def _add(
     }  # fmt: skip
     activation = RELU[norm.activation] if norm and "g" not in sides else -1
     frame.add(make_launch(
-        step.node, "backward_input" if backward else "forward", "tensor_core", factory,
+        step.node, "backward_input" if backward else "forward", factory,
         (shape.wide, shape.narrow, backward, activation), SIGNATURE, values, (blocks,), (shape.threads,),
         shared_bytes(shape, backward), resident=resident,
         moved=2 * pixels * (shape.narrow * (1 + ("g" in sides) + target.accumulate) + shape.wide * products),

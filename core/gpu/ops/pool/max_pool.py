@@ -261,7 +261,7 @@ def _add(
     factory, signature = (make_max_pool, FORWARD) if direction == "forward" else (make_max_pool_gradient, GRADIENT)
     constants: tuple[Any, ...] = (frame.element, (*window.kernel, *window.stride), *more)
     frame.add(make_launch(
-        step.node, direction, "fused", factory, constants, signature, values, (blocks_of(values["total"], THREADS),),
+        step.node, direction, factory, constants, signature, values, (blocks_of(values["total"], THREADS),),
         moved=frame.batch * out.padded * (frame.element * pixels + stored), resident=resident,
     ))  # fmt: skip
 
