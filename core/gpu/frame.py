@@ -17,7 +17,7 @@ from core.arena import Lifetime
 from core.errors import KernelUnavailable
 from core.gpu.compilation.generations import AMPERE
 from core.gpu.hardware import Hardware
-from core.gpu.launch import Launch, Tensor, windows_of
+from core.gpu.launch import Launch, Tensor, intervals_of
 from core.gpu.parts.tile import ELEMENT
 from core.gpu.tuning import EMPTY, Table
 from core.graph import PHOTO
@@ -139,15 +139,15 @@ class Frame:
     def lifetimes(self) -> dict[str, Lifetime]:
         """The lifetime of every array used so far; those in `kept`, or all of them if `whole`, live to the end.
 
-        An array used on stream 1 lives to the end of the next window (`core.gpu.launch.windows_of`).
+        An array used on stream 1 lives to the end of the next interval (`core.gpu.launch.intervals_of`).
         """
-        end, windows = len(self.launches), windows_of(self.launches)
-        last_of = {window: i for i, window in enumerate(windows)}
+        end, intervals = len(self.launches), intervals_of(self.launches)
+        last_of = {interval: i for i, interval in enumerate(intervals)}
         lifetimes = {}
         for name, size in self.array_sizes.items():
             uses = self._uses[name]
             beside = [use for use in uses if use < end and self.launches[use].stream]
-            last = max([uses[-1], *(last_of.get(windows[use] + 1, end) for use in beside)])
+            last = max([uses[-1], *(last_of.get(intervals[use] + 1, end) for use in beside)])
             first = 0 if name == PHOTO else uses[0]
             keeps = self.whole or name in self.kept or name == PHOTO
             lifetimes[name] = Lifetime(size, first, end if keeps else last)

@@ -122,17 +122,17 @@ class Launch:
         return self.recipe.factory.removeprefix("make_")
 
 
-WINDOW: Final = 6
-"""Launches of stream 0 in a window; stream 0 waits for the work of stream 1 two windows earlier."""
+INTERVAL: Final = 6
+"""Launches of stream 0 in an interval; stream 0 waits for the work of stream 1 two intervals earlier."""
 
 
-def windows_of(launches: Sequence[Launch]) -> list[int]:
-    """The window of each launch: stream 0 begins window w + 2 after the work of stream 1 in window w."""
-    windows, count = [], 0
+def intervals_of(launches: Sequence[Launch]) -> list[int]:
+    """The interval of each launch: stream 0 begins interval i + 2 after the work of stream 1 in interval i."""
+    intervals, count = [], 0
     for launch in launches:
         count += launch.stream == 0
-        windows.append(count // WINDOW)
-    return windows
+        intervals.append(count // INTERVAL)
+    return intervals
 
 
 def blocks_of(count: int, size: int) -> int:

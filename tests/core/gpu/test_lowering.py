@@ -11,7 +11,7 @@ from core.gpu.compilation.arrays import words
 from core.gpu.driver.device import problem
 from core.gpu.frame import Frame
 from core.gpu.hardware import typical
-from core.gpu.launch import RELU, Tensor, windows_of
+from core.gpu.launch import RELU, Tensor, intervals_of
 from core.gpu.lowering import write_backward, write_forward, write_launches
 from core.gpu.ops.conv.geometry import THREE, slices_of
 from core.gpu.ops.conv.implicit_gemm import find_phase
@@ -110,12 +110,12 @@ def test_filters_in_parts_give_the_convolution():
 
 def test_arrays_alive_together_never_overlap_also_beside_lane_one():
     frame = frame_of("squeezenet1_0", size=64)
-    lives, windows = frame.lifetimes(), windows_of(frame.launches)
+    lives, intervals = frame.lifetimes(), intervals_of(frame.launches)
     arena = lay_out(lives)
     for i, launch in enumerate(frame.launches):
         if launch.stream:
             used = [n for n in lives if i in frame._uses[n]]
-            end = max((j for j, w in enumerate(windows) if w <= windows[i] + 1), default=i)
+            end = max((j for j, w in enumerate(intervals) if w <= intervals[i] + 1), default=i)
             assert used
             assert all(lives[n].last >= end for n in used)
     names = list(lives)
