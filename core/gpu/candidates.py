@@ -71,7 +71,7 @@ CONV: Final = (
     Candidate("implicit_gemm", ("conv2d",), INPUT, products.write_input, "the implicit product with rotated filters",
               efficiency=0.3, configurations=product_tiles, refuses=products.refuse_phases),
     Candidate("split_pixels", ("conv2d",), WEIGHT, backward_weight.split_pixels,
-              "sum over pixels split between blocks, parts added in order; the bias is one more product with ones",
+              "sum over pixels split between blocks, partial sums added in order; the bias is a product with ones",
               efficiency=0.3, configurations=weight_tiles),
 )  # fmt: skip
 
@@ -98,7 +98,7 @@ DEPTHWISE: Final = (
               "3x3 of stride 1: the forward strips over dy with the filters rotated",
               refuses=depthwise.refuse_gradient_strips),
     Candidate("direct", ("depthwise_conv2d",), WEIGHT, depthwise.weights_direct,
-              "sums of a row of taps in registers, parts added in order", refuses=depthwise.refuse_direct),
+              "sums of a row of taps in registers, partial sums added in order", refuses=depthwise.refuse_direct),
     Candidate("strips_norms", ("depthwise_conv2d",), BACKWARD, depthwise.backward_norms,
               "both gradients, with those of the neighbouring batch norms: a thread moves down two columns, nine sums "
               "of the weight gradient in registers", efficiency=0.6, refuses=depthwise.refuse_norms, exclusive=True),
@@ -121,11 +121,11 @@ DENSE: Final = (
     Candidate("implicit_gemm", ("dense",), INPUT, products.write_input,
               "the same product with the filters transposed", configurations=product_tiles),
     Candidate("split_pixels", ("dense",), WEIGHT, backward_weight.split_pixels,
-              "sum over images split between blocks, parts added in order", configurations=weight_tiles),
+              "sum over images split between blocks, partial sums added in order", configurations=weight_tiles),
     *(Candidate("gemv", ("dense",), direction, write, idea, efficiency=0.5, refuses=gemv.refuse,
                 arithmetics=EVERY - BF16) for direction, write, idea in (
         (FORWARD, gemv.write_forward, "a few images: warps read rows of weights, unpacked"),
-        (INPUT, gemv.write_input, "a few images: units split between threads, parts added in order"),
+        (INPUT, gemv.write_input, "a few images: units split between threads, partial sums added in order"),
         (WEIGHT, gemv.write_weight, "a few images: four by four weights per thread, stored at once"),
     )),
 )  # fmt: skip

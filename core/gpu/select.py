@@ -298,12 +298,12 @@ def backward_segment(candidates: Candidates, frame: Frame, steps: tuple[Step, ..
     if len(steps) > 1 and candidates.choose(last) is None:
         return together
     cases = [*(Case(frame, (step,), WEIGHT) for step in trained), *([last] if wants else [])]
-    parts = [candidates.choose(case) for case in cases]
+    choices = [candidates.choose(case) for case in cases]
     if together is None and len(steps) == 1:
-        parts = [candidates.require(case) for case in cases]
-    if None in parts:
+        choices = [candidates.require(case) for case in cases]
+    if None in choices:
         return together
-    apart = Segment(steps, tuple(part for part in parts if part is not None))
+    apart = Segment(steps, tuple(choice for choice in choices if choice is not None))
     return together if together is not None and together.microseconds <= apart.microseconds else apart
 
 

@@ -27,7 +27,7 @@ def write_resident(case: Case) -> None:
     tiles, rows = blocks_of(limit, tile.rows // groups), frame.batch * x.height * x.width
     values = {
         "x": x.address,
-        "weight": frame.packed(f"parts:{step.node}.weight", lambda: pack_vectors([frame.filters(step)], tile.depth)),
+        "weight": frame.packed(f"vectors:{step.node}.weight", lambda: pack_vectors([frame.filters(step)], tile.depth)),
         "bias": bias_of(frame, step), "out": out.address, "limit": limit, "tiles": tiles, "columns": out.padded,
         "vector_pitch": halo_resident.vector_pitch_of(tile, x.width), "by_area": (x.height + 1) * (x.width + 1),
         "by_across": x.width + 1, "height": x.height, "width": x.width, "pitch": x.pitch, "ldo": out.pitch,
@@ -101,7 +101,7 @@ def write_fire(case: Case) -> None:
     frame, three, shape = case.frame, case.steps[1], case.configuration
     target = case.backward.target(case.step.inputs[0])
     filters, (dy, dx) = [frame.filters(step) for step in (three, case.step)], fire_sides(case)
-    weight = frame.packed(f"parts backward:{three.node}", lambda: pack_vectors(filters, 2 * shape.channels, True))
+    weight = frame.packed(f"vectors backward:{three.node}", lambda: pack_vectors(filters, 2 * shape.channels, True))
     frame.add(fire_launch(three.node, frame.batch, dy, dx, weight, target, shape))
 
 

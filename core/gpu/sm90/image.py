@@ -77,7 +77,7 @@ def write_forward(case: Case) -> None:
     frame, (step, following) = case.frame, case.steps
     of, out = operands_of(frame, step), frame.image(following.output)
     x, taps, (kernel, _) = of.x, of.taps, of.window.kernel
-    weight = frame.packed(f"parts:{step.node}.weight", lambda: pack_image(frame.filters(step), taps))
+    weight = frame.packed(f"vectors:{step.node}.weight", lambda: pack_image(frame.filters(step), taps))
     positions, training = positions_of(frame, following, out) if frame.program.training else 0, frame.program.training
     (height, width, filters), row_vectors, k_steps = step.output.shape, x.row_pitch // 8, taps.channels // 16
     batch, columns = frame.batch, _columns(filters)

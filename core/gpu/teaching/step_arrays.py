@@ -201,10 +201,10 @@ class StepArrays:
         address = self.frame.gradient_of(f"{self.step.node}.{role}")
         if not self.case.backward.accumulate:
             return DeviceArray(self, address, shape)
-        part = self.scratch(f"d{role}", shape)
-        total = DeviceArray(self, address, (part.size,))
-        self._endings.append(lambda: add[over(part.size)](flat(part), total))
-        return part
+        own = self.scratch(f"d{role}", shape)
+        total = DeviceArray(self, address, (own.size,))
+        self._endings.append(lambda: add[over(own.size)](flat(own), total))
+        return own
 
 
 def name_of(value: Value, gradient: bool) -> str:

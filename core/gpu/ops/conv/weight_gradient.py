@@ -54,7 +54,7 @@ def make_window_sender(tile: Tile, element: int, border: bool) -> Any:
     @device_function
     def send_windows(slot, x, at, end, w, ky, kx, ko, tid):
         for j in range(ROUNDS):
-            r, part = i32((tid + j * TH) // CH), i32((tid + j * TH) % CH)
+            r, vector = i32((tid + j * TH) // CH), i32((tid + j * TH) % CH)
             m = u32(at + r)
             n = divide(m, w.by_area)
             rest = u32(m - n * u32(w.area))
@@ -67,7 +67,7 @@ def make_window_sender(tile: Tile, element: int, border: bool) -> Any:
             inside = i64(i32(y * w.row_pitch + xx * w.pitch + ko[j]))
             source = u64(x + u64((i64(n) * i64(w.image_pitch) + inside) * element))
             if LOADS % TH == 0 or tid + j * TH < LOADS:
-                to = u32(slot + u32(r * ROW + part * 16))
+                to = u32(slot + u32(r * ROW + vector * 16))
                 ptx.copy_async16_cached(to, source if ok else x, u32(16) if ok else u32(0))
 
     return send_windows

@@ -79,8 +79,8 @@ def _add_strips(
     """
     frame, groups, pairs = case.frame, x.padded // channels, blocks_of(columns, 2)
     wide = vectors_per_row(groups, strips.THREADS)
-    threads, parts = strips.THREADS // wide * wide, groups // wide
-    blocks = max(1, strips.THREADS * at_once // (blocks_of(threads, 32) * 32) * frame.processors // parts)
+    threads, across = strips.THREADS // wide * wide, groups // wide
+    blocks = max(1, strips.THREADS * at_once // (blocks_of(threads, 32) * 32) * frame.processors // across)
     best = _best_rows(frame.batch, rows, pairs, blocks * (threads // wide))
     per_image = blocks_of(rows, best)
     items = frame.batch * per_image * pairs
@@ -94,7 +94,7 @@ def _add_strips(
     }  # fmt: skip
     pixels = frame.batch * (x.height * x.width + out.height * out.width)
     launch = make_launch(
-        case.step.node, direction, factory, constants, signature, given, (blocks, parts), (threads,),
+        case.step.node, direction, factory, constants, signature, given, (blocks, across), (threads,),
         resident=at_once, moved=passes * frame.element * x.padded * pixels,
     )  # fmt: skip
     # One kernel for every count of channels: it is compiled for the most threads.
