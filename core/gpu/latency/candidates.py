@@ -11,11 +11,11 @@ from core.gpu.latency import conv, expand_depthwise, fire_halo
 from core.gpu.latency.block import CHUNK, VECTOR, BlockShape
 from core.gpu.latency.expand_depthwise import fragments
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv import products
+from core.gpu.ops.conv import launches
 from core.gpu.ops.conv.geometry import is_fire, reads_image, window_values
 from core.gpu.ops.conv.operands import Taps, operands_of, padded_depth
 from core.gpu.ops.depthwise.launches import pack_filters
-from core.gpu.ops.norm.pairs import suits_strips
+from core.gpu.ops.norm.fusion import suits_strips
 from core.gpu.select import BF16, FORWARD, Candidate, Case
 from core.graph import PHOTO
 from core.ops.window import POINT, Window, read_window
@@ -95,7 +95,7 @@ def refuse_unless(case: Case, *conditions: tuple[str, Callable[[], bool]]) -> st
         return "It only computes predictions."
     if case.frame.batch > MAX_IMAGES:
         return f"It computes up to {MAX_IMAGES} images."
-    return products.refuse_groups(case) or next((reason for reason, holds in conditions if not holds()), "")
+    return launches.refuse_groups(case) or next((reason for reason, holds in conditions if not holds()), "")
 
 
 def conv_launch(
@@ -144,7 +144,7 @@ def write_conv(case: Case) -> None:
         step.node, frame.batch, of.x, frame.image(last.output), of.window, of.taps, of.pack_rows(frame, step),
         bias_of(frame, step), last.activation, case.configuration, addend,
     )  # fmt: skip
-    products.add_forward(case, launch)
+    launches.add_forward(case, launch)
 
 
 MAX_FIRE_PIXELS: Final = 3100

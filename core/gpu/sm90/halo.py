@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from core.gpu.frame import bias_of
 from core.gpu.launch import RELU, Launch, Target, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv import products
+from core.gpu.ops.conv import launches
 from core.gpu.ops.conv.backward_weight import add_partials, partial_of
 from core.gpu.ops.conv.geometry import is_fire
 from core.gpu.ops.conv.operands import operands_of, partial_size
@@ -40,7 +40,7 @@ def write_resident(case: Case) -> None:
         halo_resident.shared_bytes(tile, x.width), 2 * rows * (x.padded + out.padded), tile.blocks,
         flops=2 * rows * out.padded * 9 * x.padded,
     )  # fmt: skip
-    products.add_forward(case, launch)
+    launches.add_forward(case, launch)
 
 
 def fire_launch(
@@ -106,7 +106,7 @@ def write_fire(case: Case) -> None:
 
 
 def refuse_rows(case: Case) -> str:
-    if reason := products.refuse_three(case):
+    if reason := launches.refuse_three(case):
         return reason
     whole = all(side.channels == side.padded for side in case.gradient_sides())
     return "" if whole else f"It takes multiples of {case.frame.vector} channels and filters."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.gpu.driver.tensor_map import TensorMap
 from core.gpu.frame import bias_of
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv import products
+from core.gpu.ops.conv import launches
 from core.gpu.ops.conv.backward_weight import add_partials, partial_of
 from core.gpu.ops.conv.operands import operands_of, partial_size
 from core.gpu.parts.tile import Tile
@@ -67,7 +67,7 @@ def gradients_launch(
 def refuse_forward(case: Case) -> str:
     if read_window(case.step.attributes) != POINT:
         return "It computes 1x1 convolutions of stride 1."
-    return products.refuse_groups(case)
+    return launches.refuse_groups(case)
 
 
 def write_forward(case: Case) -> None:
@@ -77,7 +77,7 @@ def write_forward(case: Case) -> None:
     launch = forward_launch(
         step.node, frame.batch, x, out, weight, bias_of(frame, step), step.activation, tile, frame.processors
     )
-    products.add_forward(case, launch)
+    launches.add_forward(case, launch)
 
 
 def refuse_gradients(case: Case) -> str:

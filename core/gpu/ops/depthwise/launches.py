@@ -16,8 +16,8 @@ from core.gpu.frame import Frame, bias_of
 from core.gpu.launch import RELU, RESIDENT, SUM_BLOCKS, THREADS, Tensor, blocks_of, make_launch, vectors_per_row
 from core.gpu.ops.conv.backward_weight import add_sum
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
+from core.gpu.ops.norm.fusion import between_norms, suits_strips
 from core.gpu.ops.norm.launches import place_sums, saved_of
-from core.gpu.ops.norm.pairs import between_norms, suits_strips
 from core.gpu.select import FORWARD, INPUT, Case
 from core.ops.window import read_window
 from core.program import Step

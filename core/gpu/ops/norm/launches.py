@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from core.gpu.frame import Frame
 from core.gpu.launch import PLAIN, RELU, SUM_BLOCKS, THREADS, Target, Tensor, blocks_of, make_launch, vectors_per_row
 from core.gpu.ops.norm import batch_norm
-from core.gpu.ops.norm.pairs import is_computed_by_producer, is_computed_by_reader
+from core.gpu.ops.norm.fusion import is_computed_by_producer, is_computed_by_reader
 from core.gpu.select import Case
 from core.program import Step
 

@@ -10,8 +10,8 @@ from core.gpu.launch import PLAIN, RELU, Target, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv.backward_weight import add_sum
 from core.gpu.ops.conv.operands import Taps, pack_backward, pack_forward, padded_depth
 from core.gpu.ops.norm import pointwise_narrow, pointwise_wide
+from core.gpu.ops.norm.fusion import expands, norm_after, norm_before, projects
 from core.gpu.ops.norm.launches import place_sums, saved_of
-from core.gpu.ops.norm.pairs import expands, norm_after, norm_before, projects
 from core.gpu.ops.norm.pointwise_tiles import MAX_FILTERS, SIGNATURE, shape_to_narrow, shape_to_wide
 from core.gpu.select import Case
 from core.ops.window import POINT
