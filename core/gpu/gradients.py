@@ -46,7 +46,7 @@ class Backward:
             return Target(accumulate=accumulate)
         if not (activation and reads):
             return Target(None, activation, accumulate)
-        mask = self.frame.flat(value)[0] if self.frame.is_flattened(value) else self.frame.image(value)
+        mask = self.frame.flat(value)[0] if self.frame.is_flattened(value) else self.frame.tensor(value)
         return Target(mask, activation, accumulate)
 
     def claim(self, value: Value) -> None:

@@ -44,7 +44,7 @@ MAX_COLUMN_WASTE: Final = 1.35
 
 def conv_shapes(case: Case) -> tuple[BlockShape, ...]:
     """For a convolution or dense layer, also with an addition after it."""
-    out, vectors = case.frame.image(case.steps[-1].output), operands_of(case.frame, case.step).taps.total // VECTOR
+    out, vectors = case.frame.tensor(case.steps[-1].output), operands_of(case.frame, case.step).taps.total // VECTOR
     rows = case.frame.batch * out.height * out.width
 
     def time_of(shape: BlockShape) -> float:
@@ -62,8 +62,8 @@ def conv_shapes(case: Case) -> tuple[BlockShape, ...]:
 def fire_shapes(case: Case) -> tuple[BlockShape, ...]:
     """For both expand halves of a fire; each half begins at a new block."""
     frame, (one, three) = case.frame, case.steps
-    x, half = frame.image(one.inputs[0]), one.output.shape[-1]
-    columns = replace(frame.image(one.output), channels=half + three.output.shape[-1]).padded
+    x, half = frame.tensor(one.inputs[0]), one.output.shape[-1]
+    columns = replace(frame.tensor(one.output), channels=half + three.output.shape[-1]).padded
     vectors = x.padded // VECTOR
 
     def suits(shape: BlockShape) -> bool:
@@ -139,9 +139,9 @@ def refuse_added(case: Case) -> str:
 def write_conv(case: Case) -> None:
     """Convolution or dense layer, with the addition after it if the pattern has one."""
     frame, step, last, of = case.frame, case.step, case.steps[-1], operands_of(case.frame, case.step)
-    addend = next(frame.image(v) for v in last.inputs if v != step.output) if last.op == "add" else None
+    addend = next(frame.tensor(v) for v in last.inputs if v != step.output) if last.op == "add" else None
     launch = conv_launch(
-        step.node, frame.batch, of.x, frame.image(last.output), of.window, of.taps, of.pack_rows(frame, step),
+        step.node, frame.batch, of.x, frame.tensor(last.output), of.window, of.taps, of.pack_rows(frame, step),
         bias_of(frame, step), last.activation, case.configuration, addend,
     )  # fmt: skip
     launches.add_forward(case, launch)
@@ -187,7 +187,7 @@ def refuse_fire(case: Case) -> str:
 
 def write_fire(case: Case) -> None:
     frame, (one, three) = case.frame, case.steps
-    out = replace(frame.image(one.output), channels=one.output.shape[-1] + three.output.shape[-1])
+    out = replace(frame.tensor(one.output), channels=one.output.shape[-1] + three.output.shape[-1])
     point, of = (operands_of(frame, step) for step in case.steps)
     frame.add(fire_launch(
         three.node, frame.batch, of.x, out, of.taps, of.pack_rows(frame, three), bias_of(frame, three),
@@ -211,7 +211,7 @@ def refuse_expand(case: Case) -> str:
 def write_expand(case: Case) -> None:
     frame, (step, following) = case.frame, case.steps
     (strip_rows, warps), stride = case.configuration, read_window(following.attributes).stride[0]
-    of, out = operands_of(frame, step), frame.image(following.output)
+    of, out = operands_of(frame, step), frame.tensor(following.output)
     x, taps, channels, weight2 = of.x, of.taps, out.padded, pack_filters(frame, following, out.padded, True)
     vectors, tiles = taps.total // VECTOR, fragments(strip_rows, stride, x.height, x.width, warps)
     values = {

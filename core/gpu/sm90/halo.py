@@ -87,7 +87,7 @@ def rows_launch(
 
 def fire_sides(case: Case) -> tuple[Tensor, Tensor]:
     """Gradients of the 3x3 half's output and of the input."""
-    return case.frame.image(case.steps[1].output, True), case.frame.image(case.step.inputs[0], True)
+    return case.frame.tensor(case.steps[1].output, True), case.frame.tensor(case.step.inputs[0], True)
 
 
 def refuse_fire(case: Case) -> str:
@@ -114,6 +114,6 @@ def refuse_rows(case: Case) -> str:
 
 def write_rows(case: Case) -> None:
     frame, step, shape = case.frame, case.step, case.configuration
-    of, dy = operands_of(frame, step), frame.image(step.output, True)
+    of, dy = operands_of(frame, step), frame.tensor(step.output, True)
     launch = rows_launch(step.node, frame.batch, of.x, dy, partial_of(case), shape, frame.processors)
     add_partials(case, of, launch.grid[0], partial_size(dy.padded, of.taps), launch)

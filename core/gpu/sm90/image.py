@@ -60,7 +60,7 @@ def refuse_forward(case: Case) -> str:
     alone = frame.is_read_once(step, following)
     if not alone or frame.program.buffers[following.output.buffer] != following.output.shape:
         return "The value between the two is also read elsewhere, or an output is part of a concatenation."
-    x, window = frame.image(step.inputs[0]), window_of(frame, step)
+    x, window = frame.tensor(step.inputs[0]), window_of(frame, step)
     if not _suits_image(x, window, step.output.shape, frame.program.training, frame.shared):
         return "It takes windows of 3, 5 or 7 rows, stride 2, and 32, 64, 96 or 128 filters, as shared memory allows."
     return ""
@@ -75,7 +75,7 @@ def refuse_backward(case: Case) -> str:
 def write_forward(case: Case) -> None:
     """An image's convolution and the 3x3 pool of stride 2 after it; training stores the positions of the maxima."""
     frame, (step, following) = case.frame, case.steps
-    of, out = operands_of(frame, step), frame.image(following.output)
+    of, out = operands_of(frame, step), frame.tensor(following.output)
     x, taps, (kernel, _) = of.x, of.taps, of.window.kernel
     weight = frame.packed(f"vectors:{step.node}.weight", lambda: pack_image(frame.filters(step), taps))
     positions, training = positions_of(frame, following, out) if frame.program.training else 0, frame.program.training
@@ -104,7 +104,7 @@ def write_backward(case: Case) -> None:
     """Partial weight gradients of the image's convolution from the gradient after its pool, one for each block."""
     frame, (step, pool) = case.frame, case.steps
     case.backward.claim(pool.inputs[0])
-    of, dy = operands_of(frame, step), frame.image(pool.output, True)
+    of, dy = operands_of(frame, step), frame.tensor(pool.output, True)
     height, width, filters = step.output.shape
     x, taps, (kernel, _), batch = of.x, of.taps, of.window.kernel, frame.batch
     row_vectors, k_steps, vectors = x.row_pitch // 8, blocks_of(width, 16), taps.channels // 8

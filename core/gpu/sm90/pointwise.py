@@ -86,14 +86,14 @@ def refuse_gradients(case: Case) -> str:
         return "It computes both gradients of a convolution that is the only reader of its input."
     if reason := refuse_forward(case):
         return reason
-    return f"It takes up to {CHANNELS} filters." if frame.image(step.output).padded > CHANNELS else ""
+    return f"It takes up to {CHANNELS} filters." if frame.tensor(step.output).padded > CHANNELS else ""
 
 
 def write_gradients(case: Case) -> None:
     """One launch for the input's gradient, masked by the activation of the input, and the partial weight gradients."""
     frame, step, tile, value = case.frame, case.step, case.configuration, case.step.inputs[0]
     mask, activation, _ = case.backward.target(value)
-    (x, dy), dx = case.gradient_sides(), frame.image(value, True)
+    (x, dy), dx = case.gradient_sides(), frame.tensor(value, True)
     vectors, columns = pointwise_gradients.vectors_of(tile), blocks_of(x.padded, tile.columns) * tile.columns
     weight = frame.packed(
         f"tma backward:{step.node}", lambda: pack_vectors([frame.filters(step)], 16 * vectors, True, columns)

@@ -155,7 +155,7 @@ class StepArrays:
 
     def _read(self, value: Value, gradient: bool) -> DeviceArray:
         """The activation tensor as a plain array: itself, or a copy."""
-        frame, t, buffer = self.frame, self.frame.image(value, gradient), name_of(value, gradient)
+        frame, t, buffer = self.frame, self.frame.tensor(value, gradient), name_of(value, gradient)
         shape, height, width, first = (frame.batch, *value.shape), t.height, t.width, t.address
         if value.buffer == PHOTO:  # without its border
             height, width, _ = frame.program.buffers[PHOTO]
@@ -181,7 +181,7 @@ class StepArrays:
     def _written(self, role: str, value: Value, activation: str, to: Target) -> DeviceArray:
         """The array for a value, "out", or its gradient: the value's own if nothing follows, else scratch memory."""
         shape, gradient = (self.frame.batch, *value.shape), role != "out"
-        t, buffer = self.frame.image(value, gradient), name_of(value, gradient)
+        t, buffer = self.frame.tensor(value, gradient), name_of(value, gradient)
         if t.pitch == t.channels and not activation and to == PLAIN:
             return DeviceArray(self, t.address, shape, buffer)
         plain, size, mask = self.scratch(role, shape), (shape[0] * t.image_pitch,), to.mask

@@ -93,7 +93,7 @@ def split_pixels(case: Case) -> None:
     """Each block sums its own range of pixels into a partial result, or into the gradients if there is one range."""
     frame, of = case.frame, operands_of(case.frame, case.step)
     x, window, taps, slices, (tile, blocks) = of.x, of.window, of.taps, of.slices, case.configuration
-    dy = frame.image(case.step.output, True).first_of(slices)
+    dy = frame.tensor(case.step.output, True).first_of(slices)
     pixels, size = frame.batch * dy.height * dy.width, slices * partial_size(dy.padded, taps)
     across = slices * blocks_of(dy.padded, tile.rows)
     split = split_of(tile, blocks, pixels, across * blocks_of(taps.total, tile.columns), frame.processors)

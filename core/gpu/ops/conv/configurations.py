@@ -92,7 +92,7 @@ def _tiles(
 def product_tiles(case: Case) -> tuple[Tile, ...]:
     frame, backward = case.frame, case.direction != FORWARD
     of = operands_of(frame, case.step, backward)
-    out = of.x if backward else frame.image(case.step.output).first_of(of.slices)
+    out = of.x if backward else frame.tensor(case.step.output).first_of(of.slices)
     ways = (False, True) if backward else (False,)  # the kernel's, of which an input gradient may take either
     found = _tiles(PRODUCT, frame, lambda tile: max(implicit_gemm.shared_bytes(tile, frame.element, w) for w in ways))
     return rank_tiles(found, of.slices * frame.batch * out.height * out.width, out.padded, frame.processors)
@@ -110,7 +110,7 @@ def split_of(tile: Tile, blocks: int, pixels: int, tiles: int, processors: int) 
 def weight_tiles(case: Case) -> tuple[tuple[Tile, int], ...]:
     """Configurations of the weight gradient: a tile, and blocks per multiprocessor, the most promising first."""
     frame, of = case.frame, operands_of(case.frame, case.step)
-    dy = frame.image(case.step.output, True).first_of(of.slices)
+    dy = frame.tensor(case.step.output, True).first_of(of.slices)
     pixels, found = frame.batch * dy.height * dy.width, []
     for tile in _tiles(WEIGHT, frame, lambda tile: weight_gradient.shared_bytes(tile, frame.element)):
         tiles = of.slices * blocks_of(dy.padded, tile.rows) * blocks_of(of.taps.total, tile.columns)

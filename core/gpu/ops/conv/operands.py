@@ -155,6 +155,6 @@ def operands_of(frame: Frame, step: Step, gradient: bool = False) -> Operands:
 
         return Operands(x, POINT, taps_of(x, POINT, False), filters)
     slices, window = slices_of(frame, step), window_of(frame, step)
-    x = frame.image(value, gradient).first_of(slices)
+    x = frame.tensor(value, gradient).first_of(slices)
     taps = taps_of(x, window, reads_image(step))
     return Operands(x, window, taps, lambda: frame.filters(step, slices), slices)

@@ -207,7 +207,7 @@ def refuse(case: Case) -> str:
 
 def write_forward(case: Case) -> None:
     frame, step = case.frame, case.step
-    (x, _), out = frame.flat(step.inputs[0]), frame.image(step.output)
+    (x, _), out = frame.flat(step.inputs[0]), frame.tensor(step.output)
     warps = 4 if x.channels > LONG else 1
     values = {
         "x": x.address, "weight": frame.weight(f"{step.node}.weight"), "bias": bias_of(frame, step), "out": out.address,
@@ -222,7 +222,7 @@ def write_forward(case: Case) -> None:
 
 def write_input(case: Case) -> None:
     frame, step = case.frame, case.step
-    dy, (dx, _) = frame.image(step.output, True), frame.flat(step.inputs[0], True)
+    dy, (dx, _) = frame.tensor(step.output, True), frame.flat(step.inputs[0], True)
     values = {
         "dy": dy.address, "weight": frame.weight(f"{step.node}.weight"), "out": dx.address, "inputs": dx.channels,
         "units": dy.channels, "images": frame.batch, "ldy": dy.pitch, "ldo": dx.pitch,
@@ -237,7 +237,7 @@ def write_input(case: Case) -> None:
 
 def write_weight(case: Case) -> None:
     frame, step = case.frame, case.step
-    (x, _), dy = frame.flat(step.inputs[0]), frame.image(step.output, True)
+    (x, _), dy = frame.flat(step.inputs[0]), frame.tensor(step.output, True)
     if not frame.trains(step, "weight"):
         return
     biased = has_bias(step) and frame.trains(step, "bias")

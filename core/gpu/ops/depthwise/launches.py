@@ -106,7 +106,7 @@ def forward_strips(case: Case) -> None:
     """The output; between batch norms also the sums of the one after."""
     frame, step, between = case.frame, case.step, between_norms(case.frame, case.step)
     stride, norm = read_window(step.attributes).stride[0], strips.PLAIN
-    x, out = frame.image(between[0].inputs[0] if between else step.inputs[0]), frame.image(step.output)
+    x, out = frame.tensor(between[0].inputs[0] if between else step.inputs[0]), frame.tensor(step.output)
     values: dict[str, Any] = {
         "weight": pack_filters(frame, step, x.padded), "bias": bias_of(frame, step), "out": out.address,
         "ldo": out.pitch, "activation": RELU[step.activation], "saved": 0, "partial": 0, **UNMASKED,
@@ -141,8 +141,8 @@ def backward_norms(case: Case) -> None:
     assert between is not None
     before, after = between
     stride = read_window(step.attributes).stride[0]
-    x, y = frame.image(before.inputs[0]), frame.image(step.output)
-    g, dx = frame.image(after.output, True), frame.image(before.output, True)
+    x, y = frame.tensor(before.inputs[0]), frame.tensor(step.output)
+    g, dx = frame.tensor(after.output, True), frame.tensor(before.output, True)
     size = 9 * x.padded
     values = {
         "partial": lambda blocks: frame.use(f"partial:{step.node}", 4 * size * blocks),
@@ -163,7 +163,7 @@ def backward_norms(case: Case) -> None:
 def _add_sum(case: Case, splits: int, size: int) -> None:
     """Add the partial weight gradients ``(splits, taps and perhaps a bias, channels)``."""
     channels, kh, kw, _ = case.frame.layout.offsets[f"{case.step.node}.weight"][1]
-    padded, taps, own = case.frame.image(case.step.output).padded, kh * kw, np.arange(channels)
+    padded, taps, own = case.frame.tensor(case.step.output).padded, kh * kw, np.arange(channels)
     weights = (np.arange(taps)[None, :] * padded + own[:, None]).reshape(-1)
     add_sum(
         case.backward, case.step, splits, size,

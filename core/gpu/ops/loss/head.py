@@ -271,5 +271,5 @@ def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
 
 def write(case: Case) -> None:
     """The loss, and for its gradient that too."""
-    gradient = None if case.direction == FORWARD else case.frame.image(case.step.inputs[0], True)
+    gradient = None if case.direction == FORWARD else case.frame.tensor(case.step.inputs[0], True)
     case.frame.add(head_launch(case.frame, gradient, ""))

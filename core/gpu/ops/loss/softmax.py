@@ -86,7 +86,7 @@ def write_softmax(case: Case) -> None:
     """Over the channels of every pixel; the gradient from dy and the probabilities themselves."""
     frame, step, (x, out, target) = case.frame, case.step, case.sides()
     gradient = case.direction != FORWARD
-    y = frame.image(step.output) if gradient else None
+    y = frame.tensor(step.output) if gradient else None
     pixels, vectors = frame.batch * out.height * out.width, out.vectors
     values = {
         "x": x.address, "ldx": x.pitch, "y": y.address if y else 0, "ldy": y.pitch if y else 0, "out": out.address,

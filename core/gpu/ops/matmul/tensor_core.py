@@ -148,7 +148,7 @@ def write(case: Case) -> None:
 def product_of(case: Case) -> tuple[Tensor, Tensor, Tensor]:
     """Both factors and the product: columns of a matrix are channels, its rows are the pixels of one row."""
     x, x2 = case.step.inputs
-    return case.frame.image(x), case.frame.image(x2), case.frame.image(case.step.output)
+    return case.frame.tensor(x), case.frame.tensor(x2), case.frame.tensor(case.step.output)
 
 
 def refuse(case: Case) -> str:

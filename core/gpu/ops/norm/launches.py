@@ -14,7 +14,7 @@ from core.program import Step
 
 def saved_of(frame: Frame, step: Step) -> int:
     """Address of the numbers that a batch norm saves per channel (`batch_norm.make_finish`)."""
-    return frame.use(f"saved:{step.node}", 4 * batch_norm.SAVED * frame.image(step.inputs[0]).padded)
+    return frame.use(f"saved:{step.node}", 4 * batch_norm.SAVED * frame.tensor(step.inputs[0]).padded)
 
 
 def place_sums(frame: Frame, name: str, blocks: int, x: Tensor) -> int:
@@ -27,13 +27,13 @@ def forward(case: Case) -> None:
     """Finish the statistics, and normalize unless the next kernel does it while it reads."""
     frame, step = case.frame, case.step
     statistics(frame, step)
-    if frame.whole or not is_computed_by_reader(frame, step):
+    if frame.stores_all or not is_computed_by_reader(frame, step):
         _apply(frame, step, False, None)
 
 
 def statistics(frame: Frame, step: Step) -> None:
     """Add the launch of the factors per channel and of the new running statistics."""
-    x, of = frame.image(step.inputs[0]), {p.role: frame.weight(f"{step.node}.{p.role}") for p in step.parameters}
+    x, of = frame.tensor(step.inputs[0]), {p.role: frame.weight(f"{step.node}.{p.role}") for p in step.parameters}
     epsilon = float(step.attributes["epsilon"])  # type: ignore[arg-type]
     if not frame.program.training or step.attributes["frozen"]:
         values = {
@@ -56,17 +56,17 @@ def backward(case: Case) -> None:
     if moving:
         gradients = {f"d{role}": frame.gradient_of(f"{step.node}.{role}") for role in ("weight", "bias")}
         more = {"weight": frame.weight(f"{step.node}.weight"), "accumulate": int(backward.accumulate), **gradients}
-        dy = frame.image(step.output, True)
+        dy = frame.tensor(step.output, True)
         _finish(frame, step, "backward_weight", f"dsums:{step.node}", dy, more)
     if frame.wants(value):
         target = backward.target(value)
-        if frame.whole or not is_computed_by_producer(frame, step):
+        if frame.stores_all or not is_computed_by_producer(frame, step):
             _apply(frame, step, moving, target)
 
 
 def _finish(frame: Frame, step: Step, direction: str, name: str, dy: Tensor | None, more: Mapping[str, float]) -> None:
     """Add the partial sums `name`, computed by a convolution or by a launch before this one."""
-    x = frame.image(step.inputs[0])
+    x = frame.tensor(step.inputs[0])
     blocks = frame.partials[name] if name in frame.partials else _sums(frame, step, direction, name, x, dy)
     grid, block = (blocks_of(x.padded, batch_norm.FINISH_BLOCK[0]),), batch_norm.FINISH_BLOCK
     if frame.ranks > 1:
@@ -107,8 +107,8 @@ def _sums(frame: Frame, step: Step, direction: str, name: str, x: Tensor, dy: Te
 def _apply(frame: Frame, step: Step, centred: bool, target: Target | None) -> None:
     """Add the launch of the pass over the activations: forward, or with a target the gradient of the input."""
     value, gradient = step.inputs[0], target is not None
-    x, out = frame.image(value), frame.image(value, True) if gradient else frame.image(step.output)
-    dy, target = frame.image(step.output, True) if gradient else None, target or PLAIN
+    x, out = frame.tensor(value), frame.tensor(value, True) if gradient else frame.tensor(step.output)
+    dy, target = frame.tensor(step.output, True) if gradient else None, target or PLAIN
     pixels, vectors = frame.batch * x.height * x.width, x.vectors
     wide = vectors_per_row(vectors, THREADS)
     split = THREADS // wide * batch_norm.APPLIED

@@ -224,7 +224,7 @@ def make_max_pool_gradient(element: int, shape: Shape) -> Any:
 def max_forward(case: Case) -> None:
     """Training stores the positions of the maxima, marked by the activation of the input's producer."""
     frame, step = case.frame, case.step
-    x, out = frame.image(step.inputs[0]), frame.image(step.output)
+    x, out = frame.tensor(step.inputs[0]), frame.tensor(step.output)
     activation = shared_activation(frame, step.inputs[0]) or ""
     nonnegative, training = frame.element == 2 and activation in ("relu", "relu6"), frame.program.training
     values = {
@@ -238,7 +238,7 @@ def max_backward(case: Case) -> None:
     """One thread per block of stride x stride pixels of dx; the positions contain the producer's mask."""
     frame, step, value = case.frame, case.step, case.step.inputs[0]
     accumulate = case.backward.target(value, reads=False).accumulate
-    dy, dx, window = frame.image(step.output, True), frame.image(value, True), read_window(step.attributes)
+    dy, dx, window = frame.tensor(step.output, True), frame.tensor(value, True), read_window(step.attributes)
     rows, columns = (
         blocks_of(side + pad, stride)
         for side, pad, stride in zip((dx.height, dx.width), window.padding[:2], window.stride, strict=True)
