@@ -1,6 +1,6 @@
 """The table of all candidates, from which plans choose; those of an op and direction are listed simplest first.
 
-Efficiencies are an order of preference where nothing was measured: one launch over two.
+Efficiencies are an order of preference where nothing was measured: one launch over two. Of equal costs the first wins.
 """
 
 from __future__ import annotations

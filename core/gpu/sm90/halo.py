@@ -7,7 +7,7 @@ from dataclasses import replace
 from core.gpu.frame import bias_of
 from core.gpu.launch import RELU, Launch, Target, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import launches
-from core.gpu.ops.conv.backward_weight import add_partials, partial_of
+from core.gpu.ops.conv.backward_weight import add_with_sum, partial_of
 from core.gpu.ops.conv.geometry import is_fire
 from core.gpu.ops.conv.operands import operands_of, partial_size
 from core.gpu.select import Case
@@ -116,4 +116,4 @@ def write_rows(case: Case) -> None:
     frame, step, shape = case.frame, case.step, case.configuration
     of, dy = operands_of(frame, step), frame.tensor(step.output, True)
     launch = rows_launch(step.node, frame.batch, of.x, dy, partial_of(case), shape, frame.processors)
-    add_partials(case, of, launch.grid[0], partial_size(dy.padded, of.taps), launch)
+    add_with_sum(case, of, launch.grid[0], partial_size(dy.padded, of.taps), launch)

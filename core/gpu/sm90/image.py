@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.gpu.frame import bias_of
 from core.gpu.launch import RELU, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv.backward_weight import add_partials, partial_of
+from core.gpu.ops.conv.backward_weight import add_with_sum, partial_of
 from core.gpu.ops.conv.geometry import reads_image, window_of
 from core.gpu.ops.conv.operands import operands_of, partial_size, taps_of
 from core.gpu.ops.pool.max_pool import positions_of
@@ -118,7 +118,7 @@ def write_backward(case: Case) -> None:
         "row_vectors": row_vectors, "image_bytes": x.image_pitch * 2, "channels": taps.channels,
         "depth": taps.total, "size": size,
     }  # fmt: skip
-    add_partials(case, of, splits, size, make_launch(
+    add_with_sum(case, of, splits, size, make_launch(
         step.node, "backward_weight", image_pool_gradient.make_image_gradient,
         (kernel, vectors, k_steps, filters), image_pool_gradient.SIGNATURE, values, (splits,), (128 * vectors,),
         image_pool_gradient.shared_bytes(row_vectors, vectors, k_steps, filters, dy.width),

@@ -6,7 +6,7 @@ from core.gpu.driver.tensor_map import TensorMap
 from core.gpu.frame import bias_of
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv import launches
-from core.gpu.ops.conv.backward_weight import add_partials, partial_of
+from core.gpu.ops.conv.backward_weight import add_with_sum, partial_of
 from core.gpu.ops.conv.operands import operands_of, partial_size
 from core.gpu.parts.tile import Tile
 from core.gpu.select import Case
@@ -102,4 +102,4 @@ def write_gradients(case: Case) -> None:
     launch = gradients_launch(
         step.node, frame.batch, x, dy, dx, weight, partial_of(case), masking, tile, frame.processors
     )
-    add_partials(case, of, launch.grid[0], partial_size(dy.padded, of.taps), launch)
+    add_with_sum(case, of, launch.grid[0], partial_size(dy.padded, of.taps), launch)

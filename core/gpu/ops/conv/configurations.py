@@ -55,7 +55,7 @@ WEIGHT: Final = {
 BLOCKS: Final = (1, 2, 3, 4, 8)
 """Blocks of a weight gradient per multiprocessor, into which its pixels are split."""
 MINIMUM: Final = 64
-"""Fewest pixels per block of a weight gradient: with fewer, writing partial results costs more."""
+"""Fewest pixels per block of a weight gradient: with fewer, writing partial sums costs more."""
 STARTING: Final = 2
 """Stages in the time that a block of a weight gradient takes for its first loads and for writing its result."""
 
