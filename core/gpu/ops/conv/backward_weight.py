@@ -79,9 +79,8 @@ def add_sum(backward: Backward, step: Step, splits: int, size: int, positions: C
     }  # fmt: skip
     rows = min(ROWS, 1 << (splits - 1).bit_length())
     frame.add(make_launch(
-        step.node, "backward_weight", make_reduction, (rows,), SIGNATURE, values,
-        (blocks_of(count * rows, THREADS),), (THREADS // rows, rows),
-        moved=4 * (splits + 2) * count, resident=1, stream=1,
+        step.node, "backward_weight", make_reduction, (rows,), SIGNATURE, values, (blocks_of(count * rows, THREADS),),
+        (THREADS // rows, rows), moved=4 * (splits + 2) * count, resident=1, stream=1,
     ))  # fmt: skip
 
 

@@ -41,8 +41,7 @@ def statistics(frame: Frame, step: Step) -> None:
             "saved": saved_of(frame, step), "channels": x.channels, "row": x.padded, "epsilon": epsilon,
         }  # fmt: skip
         frame.add(make_launch(
-            step.node, "forward", batch_norm.fix, (), batch_norm.FIX, values,
-            (blocks_of(x.channels, THREADS),),
+            step.node, "forward", batch_norm.fix, (), batch_norm.FIX, values, (blocks_of(x.channels, THREADS),),
         ))  # fmt: skip
         return
     momentum = float(step.attributes["momentum"])  # type: ignore[arg-type]
@@ -74,9 +73,7 @@ def _finish(frame: Frame, step: Step, direction: str, name: str, dy: Tensor | No
             "partial": frame.use(name, 0), "sums": frame.use(f"rank {name}", 8 * x.padded),
             "control": frame.block("control"), "blocks": blocks, "row": x.padded,
         }  # fmt: skip
-        frame.add(make_launch(
-            step.node, direction, batch_norm.rank_sums, (), batch_norm.RANK_SUMS, given, grid, block
-        ))  # fmt: skip
+        frame.add(make_launch(step.node, direction, batch_norm.rank_sums, (), batch_norm.RANK_SUMS, given, grid, block))
         name, blocks = f"rank {name}", 1
     values = {
         "bias": 0, "running_mean": 0, "running_var": 0, "dweight": 0, "dbias": 0, "accumulate": 0, "epsilon": 0.0,
