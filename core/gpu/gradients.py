@@ -35,11 +35,11 @@ class Backward:
 
         Without a mask if the kernel does not read it (`reads`): the value's memory may be reused then.
         """
-        part = self._written[value.buffer][self._span(value)]
-        accumulate = bool(part.any())
-        if accumulate and not part.all():
+        written = self._written[value.buffer][self._span(value)]
+        accumulate = bool(written.any())
+        if accumulate and not written.all():
             raise KernelUnavailable(f"The GPU cannot add gradients of overlapping parts of {value.buffer}.")
-        part[:] = True
+        written[:] = True
         activation = shared_activation(self.frame, value)
         if activation is None:
             self._unmasked.add(value.buffer)

@@ -99,7 +99,7 @@ def product_tiles(case: Case) -> tuple[Tile, ...]:
 
 
 def split_of(tile: Tile, blocks: int, pixels: int, tiles: int, processors: int) -> int:
-    """Pixels per part for about `blocks` blocks per multiprocessor; whole stages, and `MINIMUM` pixels or more.
+    """Pixels per split for about `blocks` blocks per multiprocessor; whole stages, and `MINIMUM` pixels or more.
 
     `tiles`: of the weights.
     """
