@@ -68,8 +68,8 @@ def make_sums(element: int, gradient: bool) -> Any:
             for row in range(i32(start + ty), end, rows * AHEAD):
                 for w in range(AHEAD):
                     here = i32(row + w * rows)
-                    at = u64(x + u64((i64(here) * share.ldx + vector * VEC) * element))
-                    load(at if here < end else x, raw, w * 4)
+                    load(u64(x + u64((i64(here) * share.ldx + vector * VEC) * element)) if here < end else x, raw,
+                         w * 4)  # fmt: skip
                     if gradient:
                         at = u64(dy + u64((i64(here) * share.ldy + vector * VEC) * element))
                         load(at if here < end else dy, raw2, w * 4)
