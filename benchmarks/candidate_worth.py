@@ -16,7 +16,7 @@ from benchmarks.gpu_train_step import CASES as STEPS
 from benchmarks.gpu_train_step import Case, ours
 from benchmarks.record import Row, write_results
 from core.gpu.driver.device import open_device
-from core.gpu.ops.norm import pairs, pointwise_launches
+from core.gpu.ops.norm import fusion, pointwise_launches
 
 ROUNDS: Final = 9
 ALL: Final = table.CANDIDATES.all
@@ -30,7 +30,7 @@ GROUPS: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "low_latency_expand": (("low_latency_expand", ""),),
 }  # fmt: skip
 """Candidates that are excluded together: name and direction, "" for all directions."""
-RULES: Final = {"expand": pairs.expands, "project": pairs.projects}
+RULES: Final = {"expand": fusion.expands, "project": fusion.projects}
 """Whether a batch norm leaves work to the candidate."""
 HOPPER: Final = ("fire_tma", "image_pool", "pointwise_tma, forward", "pointwise_tma, backward", "rows_tma",
                  "resident_wgmma")  # fmt: skip
@@ -50,7 +50,7 @@ CASES: Final = tuple((BY_NAME[name], groups) for name, groups in {
 def exclude(left_out: Collection[tuple[str, str]]) -> None:
     """Plans made from now on choose from all candidates but these, and batch norms do the work left to them."""
     for name, rule in RULES.items():
-        for module in (pairs, pointwise_launches):
+        for module in (fusion, pointwise_launches):
             setattr(module, rule.__name__, (lambda frame, step: False) if (name, "") in left_out else rule)
     table.CANDIDATES.__init__(
         row for row in ALL if not {(row.name, ""), (row.name, row.direction)} & set(left_out)

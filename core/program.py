@@ -54,13 +54,13 @@ class Step:
     cost: Cost
 
 
-def concat_parts(step: Step) -> list[tuple[Value, Value]]:
+def concat_slices(step: Step) -> list[tuple[Value, Value]]:
     """Return each input of a concat with the channels of its output that it becomes."""
-    parts, channel = [], step.output.channel
+    slices, channel = [], step.output.channel
     for value in step.inputs:
-        parts.append((value, Value(step.output.buffer, value.shape, channel)))
+        slices.append((value, Value(step.output.buffer, value.shape, channel)))
         channel += value.shape[-1]
-    return parts
+    return slices
 
 
 @final

@@ -18,7 +18,7 @@ from core.cpu.lowering import Lowering, map_record
 from core.cpu.records import Fields, Record
 from core.ops.activation import ACTIVATIONS
 from core.ops.op_table import LOSSES
-from core.program import Step, concat_parts
+from core.program import Step, concat_slices
 
 
 def backward_records(lowering: Lowering, wanted: frozenset[str], given: bool = False) -> list[Record]:
@@ -98,8 +98,8 @@ def write_multiply(lowering: Lowering, step: Step, ledger: Ledger) -> list[Recor
 
 
 def write_concat(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
-    parts = zip(ledger.targets(step), concat_parts(step), strict=True)
-    return [record for target, (_, part) in parts for record in _map(step, target, lowering.d(part))]
+    slices = zip(ledger.targets(step), concat_slices(step), strict=True)
+    return [record for target, (_, own) in slices for record in _map(step, target, lowering.d(own))]
 
 
 def write_flatten(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:

@@ -18,7 +18,7 @@ from core.graph import PHOTO
 from core.ops.dropout import threshold
 from core.ops.pooling import divisors
 from core.ops.window import Window, read_window
-from core.program import Step, concat_parts
+from core.program import Step, concat_slices
 
 
 def photo_record(lowering: Lowering) -> Record:
@@ -96,8 +96,8 @@ def write_multiply(lowering: Lowering, step: Step) -> list[Record]:
 
 def write_concat(lowering: Lowering, step: Step) -> list[Record]:
     return [
-        map_record(step.node, "forward", ew.COPY, lowering.x(part), lowering.x(value))
-        for value, part in concat_parts(step)
+        map_record(step.node, "forward", ew.COPY, lowering.x(own), lowering.x(value))
+        for value, own in concat_slices(step)
     ]
 
 

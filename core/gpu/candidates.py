@@ -1,6 +1,6 @@
 """The table of all candidates, from which plans choose; those of an op and direction are listed simplest first.
 
-Efficiencies are an order of preference where nothing was measured: one launch over two.
+Efficiencies are an order of preference where nothing was measured: one launch over two. Of equal costs the first wins.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Final
 
-from core.gpu.ops.conv import backward_weight, fft, im2col, products, transformed, winograd
+from core.gpu.ops.conv import backward_weight, fft, im2col, transformed, winograd
+from core.gpu.ops.conv import launches as conv
 from core.gpu.ops.conv import naive as conv_naive
 from core.gpu.ops.conv import shared as conv_shared
 from core.gpu.ops.conv.configurations import product_tiles, weight_tiles
@@ -65,13 +66,13 @@ CONV: Final = (
         ("fft_tiled", partial(fft.convolve, True),
          "one complex product per frequency of overlapping tiles of 16 x 16 pixels", fft.refuse_tiled),
     ) for direction, launch in ((FORWARD, transformed.forward), (INPUT, transformed.backward_input))),
-    Candidate("implicit_gemm", ("conv2d",), FORWARD, products.write_forward,
+    Candidate("implicit_gemm", ("conv2d",), FORWARD, conv.write_forward,
               "pixels times filters by mma.sync, windows read through a cp.async ring", efficiency=0.3,
               configurations=product_tiles),
-    Candidate("implicit_gemm", ("conv2d",), INPUT, products.write_input, "the implicit product with rotated filters",
-              efficiency=0.3, configurations=product_tiles, refuses=products.refuse_phases),
+    Candidate("implicit_gemm", ("conv2d",), INPUT, conv.write_input, "the implicit product with rotated filters",
+              efficiency=0.3, configurations=product_tiles, refuses=conv.refuse_phases),
     Candidate("split_pixels", ("conv2d",), WEIGHT, backward_weight.split_pixels,
-              "sum over pixels split between blocks, parts added in order; the bias is one more product with ones",
+              "sum over pixels split between blocks, partial sums added in order; the bias is a product with ones",
               efficiency=0.3, configurations=weight_tiles),
 )  # fmt: skip
 
@@ -98,7 +99,7 @@ DEPTHWISE: Final = (
               "3x3 of stride 1: the forward strips over dy with the filters rotated",
               refuses=depthwise.refuse_gradient_strips),
     Candidate("direct", ("depthwise_conv2d",), WEIGHT, depthwise.weights_direct,
-              "sums of a row of taps in registers, parts added in order", refuses=depthwise.refuse_direct),
+              "sums of a row of taps in registers, partial sums added in order", refuses=depthwise.refuse_direct),
     Candidate("strips_norms", ("depthwise_conv2d",), BACKWARD, depthwise.backward_norms,
               "both gradients, with those of the neighbouring batch norms: a thread moves down two columns, nine sums "
               "of the weight gradient in registers", efficiency=0.6, refuses=depthwise.refuse_norms, exclusive=True),
@@ -115,17 +116,17 @@ DENSE: Final = (
     *(teach("cublas", "dense", direction, launch, "products by the vendor's library, float32", cublas.refuse)
       for direction, launch in ((FORWARD, cublas.launch_forward), (INPUT, cublas.launch_backward_input),
                                 (WEIGHT, cublas.launch_backward_weight))),
-    Candidate("implicit_gemm", ("dense",), FORWARD, products.write_forward,
+    Candidate("implicit_gemm", ("dense",), FORWARD, conv.write_forward,
               "product by mma.sync, factors through a cp.async ring, bias and activation in the epilogue",
               configurations=product_tiles),
-    Candidate("implicit_gemm", ("dense",), INPUT, products.write_input,
+    Candidate("implicit_gemm", ("dense",), INPUT, conv.write_input,
               "the same product with the filters transposed", configurations=product_tiles),
     Candidate("split_pixels", ("dense",), WEIGHT, backward_weight.split_pixels,
-              "sum over images split between blocks, parts added in order", configurations=weight_tiles),
+              "sum over images split between blocks, partial sums added in order", configurations=weight_tiles),
     *(Candidate("gemv", ("dense",), direction, write, idea, efficiency=0.5, refuses=gemv.refuse,
                 arithmetics=EVERY - BF16) for direction, write, idea in (
         (FORWARD, gemv.write_forward, "a few images: warps read rows of weights, unpacked"),
-        (INPUT, gemv.write_input, "a few images: units split between threads, parts added in order"),
+        (INPUT, gemv.write_input, "a few images: units split between threads, partial sums added in order"),
         (WEIGHT, gemv.write_weight, "a few images: four by four weights per thread, stored at once"),
     )),
 )  # fmt: skip

@@ -17,7 +17,7 @@ from core.arena import Lifetime
 from core.errors import KernelUnavailable
 from core.gpu.compilation.generations import AMPERE
 from core.gpu.hardware import Hardware
-from core.gpu.launch import Launch, Tensor, windows_of
+from core.gpu.launch import Launch, Tensor, intervals_of
 from core.gpu.parts.tile import ELEMENT
 from core.gpu.tuning import EMPTY, Table
 from core.graph import PHOTO
@@ -61,11 +61,11 @@ class Frame:
     def __init__(
         self, program: Program, layout: ParameterLayout, batch: int, precision: str, hardware: Hardware,
         frozen: frozenset[str] = frozenset(), kept: frozenset[str] = frozenset(), algorithm: str = "auto",
-        tuning: Table = EMPTY, whole: bool = False, ranks: int = 1,
+        tuning: Table = EMPTY, stores_all: bool = False, ranks: int = 1,
     ) -> None:  # fmt: skip
         self.program, self.layout, self.batch, self.hardware, self.frozen = program, layout, batch, hardware, frozen
         self.processors, self.shared = hardware.processors, hardware.shared
-        self.whole, self.kept, self.ranks = whole, kept, ranks
+        self.stores_all, self.kept, self.ranks = stores_all, kept, ranks
         """Whether values and gradients that no kernel of the step reads are stored too; buffers that are read after the
         step; ranks over whose photos batch norm computes its statistics."""
         self.tuning, self.algorithm = tuning, algorithm
@@ -137,19 +137,19 @@ class Frame:
             self._comparing = False
 
     def lifetimes(self) -> dict[str, Lifetime]:
-        """The lifetime of every array used so far; those in `kept`, or all of them if `whole`, live to the end.
+        """The lifetime of every array used so far; those in `kept`, or all if `stores_all`, live to the end.
 
-        An array used on stream 1 lives to the end of the next window (`core.gpu.launch.windows_of`).
+        An array used on stream 1 lives to the end of the next interval (`core.gpu.launch.intervals_of`).
         """
-        end, windows = len(self.launches), windows_of(self.launches)
-        last_of = {window: i for i, window in enumerate(windows)}
+        end, intervals = len(self.launches), intervals_of(self.launches)
+        last_of = {interval: i for i, interval in enumerate(intervals)}
         lifetimes = {}
         for name, size in self.array_sizes.items():
             uses = self._uses[name]
             beside = [use for use in uses if use < end and self.launches[use].stream]
-            last = max([uses[-1], *(last_of.get(windows[use] + 1, end) for use in beside)])
+            last = max([uses[-1], *(last_of.get(intervals[use] + 1, end) for use in beside)])
             first = 0 if name == PHOTO else uses[0]
-            keeps = self.whole or name in self.kept or name == PHOTO
+            keeps = self.stores_all or name in self.kept or name == PHOTO
             lifetimes[name] = Lifetime(size, first, end if keeps else last)
         return lifetimes
 
@@ -178,7 +178,7 @@ class Frame:
         """Address of a constant int32 table."""
         return self.block("tables") + 4 * self.tables.add(name, make)
 
-    def image(self, value: Value, gradient: bool = False) -> Tensor:
+    def tensor(self, value: Value, gradient: bool = False) -> Tensor:
         """A value, or its gradient, as pixels of channels; a flat value is one pixel, a matrix a row of them."""
         shape = self.program.buffers[value.buffer]
         if value.buffer == PHOTO:
@@ -200,10 +200,10 @@ class Frame:
         return len(value.shape) != len(self.program.buffers[value.buffer])
 
     def shaped(self, value: Value, gradient: bool = False) -> Tensor:
-        """Like `image`, but a flattened image is one pixel of all its features. Raises KernelUnavailable where padding
+        """Like `tensor`, but a flattened image is one pixel of all its features. Raises KernelUnavailable where padding
         is between them."""
         if not self.is_flattened(value):
-            return self.image(value, gradient)
+            return self.tensor(value, gradient)
         whole, indices = self.flat(value, gradient)
         if indices.size != whole.channels:
             raise KernelUnavailable(f"The GPU reads a flattened image only if its channels are a multiple of "
@@ -212,7 +212,7 @@ class Frame:
 
     def flat(self, value: Value, gradient: bool = False) -> tuple[Tensor, Array]:
         """A value as one pixel of all its buffer's elements, and the index of each of its features in that pixel."""
-        x = self.image(value, gradient)
+        x = self.tensor(value, gradient)
         whole = Tensor(x.address, 1, 1, x.image_pitch, x.image_pitch, self.element)
         if value.buffer == PHOTO:
             h, w, c = self.program.buffers[PHOTO]
@@ -272,7 +272,7 @@ class Frame:
     def is_read_once(self, step: Step, following: Step) -> bool:
         """Whether a step's output need not be in memory if the next step, its only reader, is in the same launch."""
         value, reads = step.output, [v for v in following.inputs if v.buffer == step.output.buffer]
-        inspected = self.whole or value.buffer in self.kept or value == self.program.output
+        inspected = self.stores_all or value.buffer in self.kept or value == self.program.output
         is_buffer = self.program.buffers[value.buffer] == value.shape
         return self.only_reader(value) is following and reads == [value] and is_buffer and not inspected
 

@@ -35,18 +35,18 @@ class Backward:
 
         Without a mask if the kernel does not read it (`reads`): the value's memory may be reused then.
         """
-        part = self._written[value.buffer][self._span(value)]
-        accumulate = bool(part.any())
-        if accumulate and not part.all():
+        written = self._written[value.buffer][self._span(value)]
+        accumulate = bool(written.any())
+        if accumulate and not written.all():
             raise KernelUnavailable(f"The GPU cannot add gradients of overlapping parts of {value.buffer}.")
-        part[:] = True
+        written[:] = True
         activation = shared_activation(self.frame, value)
         if activation is None:
             self._unmasked.add(value.buffer)
             return Target(accumulate=accumulate)
         if not (activation and reads):
             return Target(None, activation, accumulate)
-        mask = self.frame.flat(value)[0] if self.frame.is_flattened(value) else self.frame.image(value)
+        mask = self.frame.flat(value)[0] if self.frame.is_flattened(value) else self.frame.tensor(value)
         return Target(mask, activation, accumulate)
 
     def claim(self, value: Value) -> None:

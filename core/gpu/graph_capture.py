@@ -15,11 +15,15 @@ from typing import Any, Final, TypeAlias, final
 from core.communicator import Communicator
 from core.gpu.compilation.cuda import driver
 from core.gpu.driver.device import check
-from core.gpu.launch import Launch, windows_of
+from core.gpu.launch import Launch, intervals_of
 from core.gpu.ops.norm import batch_norm
-from core.gpu.ops.norm.launches import RANK_SUMS
-from core.gpu.ops.update.optimizer import GRADIENT_NORM
+from core.gpu.ops.update.optimizer import norm
 from core.program import ParameterLayout
+
+GRADIENT_NORM: Final = norm.__name__
+"""The kernel that reads the whole gradient first: ranks average theirs before it."""
+RANK_SUMS: Final = batch_norm.rank_sums.__name__
+"""The kernel whose sums ranks average where batch norm is synchronized."""
 
 Run: TypeAlias = Callable[[Launch, Any], None]
 """Queues a launch on a stream."""
@@ -83,12 +87,12 @@ def record_streams(launches: Sequence[Launch], main: Any, side: Any, run: Run) -
 
     done: dict[int, Event] = {}
     behind, used, current = True, False, 0
-    for launch, window in zip(launches, windows_of(launches), strict=True):
-        if window != current and used:
+    for launch, interval in zip(launches, intervals_of(launches), strict=True):
+        if interval != current and used:
             done[current] = mark(side)
-        if window != current and window - 2 in done:
-            done[window - 2].hold(main)
-        current = window
+        if interval != current and interval - 2 in done:
+            done[interval - 2].hold(main)
+        current = interval
         if launch.stream == 0:
             if launch.join and used:
                 mark(side).hold(main)

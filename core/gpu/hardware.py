@@ -37,7 +37,7 @@ class Hardware:
     bandwidth: float
 
     @property
-    def kernels(self) -> Capability:
+    def kernel_capability(self) -> Capability:
         """The highest capability of candidates that may run: those for Hopper run on no other GPU."""
         return HOPPER if self.capability == HOPPER else min(self.capability, AMPERE)
 

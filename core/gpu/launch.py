@@ -96,16 +96,14 @@ PLAIN: Final = Target()
 @final
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A launch: kernel, grid, block, dynamic shared memory and arguments (`values`), and its names in timings.
+    """A launch: how its kernel is made (`recipe`), grid, block, dynamic shared memory and arguments (`values`).
 
-    `kernel` is the kind of launch in timings, such as "fused", not the candidate; `recipe` says which function runs.
     Launches of `stream` 1 overlap those of stream 0; each starts after the stream-0 launches before it. `join` waits
     for all of stream 1.
     """
 
     layer: str
     direction: str
-    kernel: str
     recipe: Recipe
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -118,18 +116,23 @@ class Launch:
     dependent: bool = False
     """Whether it may begin before the previous launch has ended (`core.gpu.compilation.generations`)."""
 
+    @property
+    def kernel(self) -> str:
+        """Name of the kernel in timings: its function, or the factory ``make_NAME``, in the recipe's module."""
+        return self.recipe.factory.removeprefix("make_")
 
-WINDOW: Final = 6
-"""Launches of stream 0 in a window; stream 0 waits for the work of stream 1 two windows earlier."""
+
+INTERVAL: Final = 6
+"""Launches of stream 0 in an interval; stream 0 waits for the work of stream 1 two intervals earlier."""
 
 
-def windows_of(launches: Sequence[Launch]) -> list[int]:
-    """The window of each launch: stream 0 begins window w + 2 after the work of stream 1 in window w."""
-    windows, count = [], 0
+def intervals_of(launches: Sequence[Launch]) -> list[int]:
+    """The interval of each launch: stream 0 begins interval i + 2 after the work of stream 1 in interval i."""
+    intervals, count = [], 0
     for launch in launches:
         count += launch.stream == 0
-        windows.append(count // WINDOW)
-    return windows
+        intervals.append(count // INTERVAL)
+    return intervals
 
 
 def blocks_of(count: int, size: int) -> int:
@@ -146,7 +149,7 @@ SUM_BLOCKS: Final = 4
 
 
 def make_launch(
-    layer: str, direction: str, kernel: str, factory: Callable[..., Any], constants: tuple[Constant, ...],
+    layer: str, direction: str, factory: Callable[..., Any], constants: tuple[Constant, ...],
     signature: KernelSignature, values: Mapping[str, Any], grid: tuple[int, ...], block: tuple[int, ...] = (THREADS,),
     shared: int = 0, moved: int = 0, resident: int = RESIDENT, **more: Any,
 ) -> Launch:  # fmt: skip
@@ -157,9 +160,8 @@ def make_launch(
     module = factory.__module__.removeprefix("core.gpu.")
     recipe = Recipe(module, factory.__name__, constants, signature.types, prod(block), resident)
     return Launch(
-        layer, direction, kernel, recipe, three(grid), three(block), shared, signature.pack(**values), bytes=moved,
-        **more,
-    )  # fmt: skip
+        layer, direction, recipe, three(grid), three(block), shared, signature.pack(**values), bytes=moved, **more
+    )
 
 
 def three(sides: tuple[int, ...]) -> tuple[int, int, int]:

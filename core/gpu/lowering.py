@@ -148,7 +148,7 @@ def write_lists(
 
 def overlap_launches(frame: Frame, launches: list[Launch]) -> list[Launch]:
     """The launches of a plan, dependent ones if it predicts one or two images on Hopper."""
-    few = frame.hardware.kernels == HOPPER and frame.batch <= PDL_IMAGES and not frame.program.training
+    few = frame.hardware.kernel_capability == HOPPER and frame.batch <= PDL_IMAGES and not frame.program.training
     return dependent_launches(launches) if few else launches
 
 

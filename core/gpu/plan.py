@@ -152,7 +152,7 @@ class CudaPlan(Plan):
 
     def read(self, value: Value, gradient: bool = False) -> Array:
         """A value of the last step, or its gradient, as float32 ``(batch, *shape)``."""
-        t = self.frame.image(value, gradient)
+        t = self.frame.tensor(value, gradient)
         count = self.batch * t.height * t.width * t.pitch
         whole = t.address - value.channel * t.element - self._blocks["arena"].address
         if t.element == 2:

@@ -86,12 +86,12 @@ class Case:
         """The tensors read and written, and how: input and output, or for a gradient those of output and input."""
         frame, value, output = self.frame, self.step.inputs[0], self.step.output
         if self.direction == FORWARD:
-            return frame.image(value), frame.image(output), PLAIN
-        return frame.image(output, True), frame.image(value, True), self.backward.target(value)
+            return frame.tensor(value), frame.tensor(output), PLAIN
+        return frame.tensor(output, True), frame.tensor(value, True), self.backward.target(value)
 
     def gradient_sides(self) -> tuple[Tensor, Tensor]:
         """What a weight gradient reads: the first step's input, and the gradient of its output."""
-        return self.frame.image(self.step.inputs[0]), self.frame.image(self.step.output, True)
+        return self.frame.tensor(self.step.inputs[0]), self.frame.tensor(self.step.output, True)
 
     @property
     def key(self) -> Key:
@@ -127,9 +127,9 @@ class Candidate:
     """One way to compute a pattern of steps in one direction.
 
     `write` adds the launches to the frame. An array lives from the first to the last launch before which its address
-    was asked for, so `write` asks (`Frame.image`, `Frame.use`) before each launch for what this launch uses. A gradient
-    is written as `Case.backward.target` says, only where `Frame.wants` it. `refuses` returns the reason against a case
-    as a sentence, or ""; it must not depend on the traversal.
+    was asked for, so `write` asks (`Frame.tensor`, `Frame.use`) before each launch for what it uses. A gradient is
+    written as `Case.backward.target` says, only where `Frame.wants` it. `refuses` returns the reason against a case as
+    a sentence, or ""; it must not depend on the traversal.
     `efficiency` is the share of the roofline that is assumed where nothing was measured (`core.gpu.cost_model`).
     """
 
@@ -166,7 +166,7 @@ class Candidate:
             advice = " Use --precision float32." if "float32" in self.arithmetics else ""
             arithmetic = frame.arithmetic.replace("fma", "float32")
             return f"It does not compute in {arithmetic}.{advice}"
-        if frame.hardware.kernels < self.capability:
+        if frame.hardware.kernel_capability < self.capability:
             return f"It needs compute capability {self.capability[0]}.{self.capability[1]}."
         try:
             return self.refuses(case) or ("" if self.configurations(case) else "None of its tiles fits.")
@@ -298,12 +298,12 @@ def backward_segment(candidates: Candidates, frame: Frame, steps: tuple[Step, ..
     if len(steps) > 1 and candidates.choose(last) is None:
         return together
     cases = [*(Case(frame, (step,), WEIGHT) for step in trained), *([last] if wants else [])]
-    parts = [candidates.choose(case) for case in cases]
+    choices = [candidates.choose(case) for case in cases]
     if together is None and len(steps) == 1:
-        parts = [candidates.require(case) for case in cases]
-    if None in parts:
+        choices = [candidates.require(case) for case in cases]
+    if None in choices:
         return together
-    apart = Segment(steps, tuple(part for part in parts if part is not None))
+    apart = Segment(steps, tuple(choice for choice in choices if choice is not None))
     return together if together is not None and together.microseconds <= apart.microseconds else apart
 
 

@@ -178,7 +178,7 @@ def _layout(frame: Frame, pads: bool, name: str, source: int, target: int) -> La
         "channels": shape[-1],
     }  # fmt: skip
     return make_launch(
-        NODE, "forward", "layout", combine.make_layout, (frame.element, pads), combine.LAYOUT, values,
+        NODE, "forward", combine.make_layout, (frame.element, pads), combine.LAYOUT, values,
         (blocks_of(total, THREADS),),
     )  # fmt: skip
 

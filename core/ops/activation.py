@@ -16,7 +16,7 @@ from core.ops.contract import Array, Call, Cost, Gradients, Op, Result, volume
 @final
 @dataclass(frozen=True, slots=True)
 class Activation:
-    """A function of one element.
+    """A function of one element, without attributes.
 
     value: y as a function of x. gradient: of x, from the gradient of y and from y, or from x if `needs_input`. flops:
     per element. fuses: whether it may join the step before it; one that `needs_input` fuses at inference only,

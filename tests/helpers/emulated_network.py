@@ -24,7 +24,7 @@ PHOTOS, REAL = 3, 2
 
 def put_photo(frame, memory, photo, stored=np.float32):
     """Images that are transformed already, inside their border of zeros."""
-    t, (images, height, width, _) = frame.image(Value(PHOTO, photo.shape[1:])), photo.shape
+    t, (images, height, width, _) = frame.tensor(Value(PHOTO, photo.shape[1:])), photo.shape
     (top, left, _, _), framed = frame.border, np.zeros((images, t.height, t.width, t.pitch))
     framed[:, top : top + height, left : left + width, :3] = photo
     memory.put(t.address, stored(framed))
@@ -74,13 +74,13 @@ class Lowered:
         return cut(values) if self.frame.element == 2 else values
 
     def put(self, value, array, gradient=False):
-        t = self.frame.image(value, gradient)
+        t = self.frame.tensor(value, gradient)
         whole = np.zeros((PHOTOS, t.height, t.width, t.pitch), np.float32)
         whole[..., : t.channels] = array
         self.memory.put(t.address, self.stored(whole))
 
     def get(self, value, gradient=False):
-        t = self.frame.image(value, gradient)
+        t = self.frame.tensor(value, gradient)
         count = PHOTOS * t.height * t.width * t.pitch
         stored = self.memory.get(t.address, count, np.uint16 if t.element == 2 else np.float32)
         flat = of_bits(stored) if t.element == 2 else stored

@@ -1,6 +1,7 @@
 """Holds kernel entries of the GPU against the float64 reference: on a GPU, or as plain Python without one."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 
@@ -8,7 +9,7 @@ from core.gpu.candidates import CANDIDATES
 from core.gpu.kernel_entries import UPDATES, WRITES, tolerance_of
 from core.gpu.prepared import Copy, hosted
 from core.gpu.select import FAST
-from core.gpu.single import directions_of, new_frame, prepare, reason_against, runner, write
+from core.gpu.single import case_for, directions_of, new_frame, prepare, reason_against, runner, write
 from core.laboratory.kernel_comparison import solve_update
 from core.ops.registry import KernelCase
 from tests.helpers.compare import poisoned, relative_error
@@ -52,6 +53,16 @@ def problems(op, limit):
     plain = {label(c): c for c in (replace(c, activation="") for c in cases(op))
              if c.batch * max(int(np.prod(s)) for s in (c.output, *c.inputs)) <= limit}  # fmt: skip
     return [*plain.values(), *SMALL.get(op, ())]
+
+
+def written_alone():
+    """The launches of every fast candidate by itself, whichever the plans of networks choose."""
+    for one in (one for one in CANDIDATES.all if len(one.pattern) == 1 and not is_teaching(one)):
+        for direction, problem in product(directions_of(one), problems(one.pattern[0], 1 << 20)):
+            if not reason_against(one, direction, problem):
+                frame = new_frame(case_for(one, problem))
+                write(one, direction, frame)
+                yield from frame.launches
 
 
 def given_and_wanted(problem):

@@ -11,11 +11,11 @@ from core.gpu.latency import conv, expand_depthwise, fire_halo
 from core.gpu.latency.block import CHUNK, VECTOR, BlockShape
 from core.gpu.latency.expand_depthwise import fragments
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv import products
+from core.gpu.ops.conv import launches
 from core.gpu.ops.conv.geometry import is_fire, reads_image, window_values
 from core.gpu.ops.conv.operands import Taps, operands_of, padded_depth
 from core.gpu.ops.depthwise.launches import pack_filters
-from core.gpu.ops.norm.pairs import suits_strips
+from core.gpu.ops.norm.fusion import suits_strips
 from core.gpu.select import BF16, FORWARD, Candidate, Case
 from core.graph import PHOTO
 from core.ops.window import POINT, Window, read_window
@@ -44,7 +44,7 @@ MAX_COLUMN_WASTE: Final = 1.35
 
 def conv_shapes(case: Case) -> tuple[BlockShape, ...]:
     """For a convolution or dense layer, also with an addition after it."""
-    out, vectors = case.frame.image(case.steps[-1].output), operands_of(case.frame, case.step).taps.total // VECTOR
+    out, vectors = case.frame.tensor(case.steps[-1].output), operands_of(case.frame, case.step).taps.total // VECTOR
     rows = case.frame.batch * out.height * out.width
 
     def time_of(shape: BlockShape) -> float:
@@ -62,8 +62,8 @@ def conv_shapes(case: Case) -> tuple[BlockShape, ...]:
 def fire_shapes(case: Case) -> tuple[BlockShape, ...]:
     """For both expand halves of a fire; each half begins at a new block."""
     frame, (one, three) = case.frame, case.steps
-    x, half = frame.image(one.inputs[0]), one.output.shape[-1]
-    columns = replace(frame.image(one.output), channels=half + three.output.shape[-1]).padded
+    x, half = frame.tensor(one.inputs[0]), one.output.shape[-1]
+    columns = replace(frame.tensor(one.output), channels=half + three.output.shape[-1]).padded
     vectors = x.padded // VECTOR
 
     def suits(shape: BlockShape) -> bool:
@@ -95,7 +95,7 @@ def refuse_unless(case: Case, *conditions: tuple[str, Callable[[], bool]]) -> st
         return "It only computes predictions."
     if case.frame.batch > MAX_IMAGES:
         return f"It computes up to {MAX_IMAGES} images."
-    return products.refuse_groups(case) or next((reason for reason, holds in conditions if not holds()), "")
+    return launches.refuse_groups(case) or next((reason for reason, holds in conditions if not holds()), "")
 
 
 def conv_launch(
@@ -114,7 +114,7 @@ def conv_launch(
     }  # fmt: skip
     constants = (shape, shape.chunks(vectors), taps.kernel[1], addend is not None)
     return make_launch(
-        layer, "forward", "tensor_core", conv.make_small_convolution, constants, conv.SIGNATURE, values,
+        layer, "forward", conv.make_small_convolution, constants, conv.SIGNATURE, values,
         (blocks_of(rows, block_rows), blocks_of(columns, block_columns)), (shape.threads,), shape.shared,
         2 * (batch * x.height * x.width * x.padded + rows * columns * (2 if addend else 1)), 1,
         flops=2 * rows * columns * taps.total,
@@ -139,12 +139,12 @@ def refuse_added(case: Case) -> str:
 def write_conv(case: Case) -> None:
     """Convolution or dense layer, with the addition after it if the pattern has one."""
     frame, step, last, of = case.frame, case.step, case.steps[-1], operands_of(case.frame, case.step)
-    addend = next(frame.image(v) for v in last.inputs if v != step.output) if last.op == "add" else None
+    addend = next(frame.tensor(v) for v in last.inputs if v != step.output) if last.op == "add" else None
     launch = conv_launch(
-        step.node, frame.batch, of.x, frame.image(last.output), of.window, of.taps, of.pack_rows(frame, step),
+        step.node, frame.batch, of.x, frame.tensor(last.output), of.window, of.taps, of.pack_rows(frame, step),
         bias_of(frame, step), last.activation, case.configuration, addend,
     )  # fmt: skip
-    products.add_forward(case, launch)
+    launches.add_forward(case, launch)
 
 
 MAX_FIRE_PIXELS: Final = 3100
@@ -169,7 +169,7 @@ def fire_launch(
     }  # fmt: skip
     (block_rows, block_columns), rows = shape.size, batch * x.height * x.width
     return make_launch(
-        layer, "forward", "tensor_core", fire_halo.make_fire_halo, (shape, shape.chunks(vectors)), fire_halo.SIGNATURE,
+        layer, "forward", fire_halo.make_fire_halo, (shape, shape.chunks(vectors)), fire_halo.SIGNATURE,
         values, (blocks_of(limit, block_rows), blocks_of(columns, block_columns)), (shape.threads,),
         fire_halo.shared_bytes(shape, x.width, channel_vectors), 2 * rows * (x.padded + columns), 1,
         flops=2 * rows * ((columns - columns1) * taps.total + columns1 * taps.channels),
@@ -187,7 +187,7 @@ def refuse_fire(case: Case) -> str:
 
 def write_fire(case: Case) -> None:
     frame, (one, three) = case.frame, case.steps
-    out = replace(frame.image(one.output), channels=one.output.shape[-1] + three.output.shape[-1])
+    out = replace(frame.tensor(one.output), channels=one.output.shape[-1] + three.output.shape[-1])
     point, of = (operands_of(frame, step) for step in case.steps)
     frame.add(fire_launch(
         three.node, frame.batch, of.x, out, of.taps, of.pack_rows(frame, three), bias_of(frame, three),
@@ -211,7 +211,7 @@ def refuse_expand(case: Case) -> str:
 def write_expand(case: Case) -> None:
     frame, (step, following) = case.frame, case.steps
     (strip_rows, warps), stride = case.configuration, read_window(following.attributes).stride[0]
-    of, out = operands_of(frame, step), frame.image(following.output)
+    of, out = operands_of(frame, step), frame.tensor(following.output)
     x, taps, channels, weight2 = of.x, of.taps, out.padded, pack_filters(frame, following, out.padded, True)
     vectors, tiles = taps.total // VECTOR, fragments(strip_rows, stride, x.height, x.width, warps)
     values = {
@@ -223,7 +223,7 @@ def write_expand(case: Case) -> None:
         "activation2": RELU[following.activation],
     }  # fmt: skip
     frame.add(make_launch(
-        following.node, "forward", "tensor_core", expand_depthwise.make_expand_depthwise,
+        following.node, "forward", expand_depthwise.make_expand_depthwise,
         (tiles, blocks_of(vectors, CHUNK), warps, stride), expand_depthwise.SIGNATURE, values,
         (blocks_of(out.height, strip_rows), channels // expand_depthwise.CHANNELS, frame.batch), (32 * warps,),
         expand_depthwise.shared_bytes(tiles, warps),

@@ -49,8 +49,8 @@ def make_writing(element: int, rows: int, columns: int, threads: int, place: Any
     `place(row, place arguments)` is a device function that gives the pixel of a block's row, or -1.
     """
     keep, add, VEC = KEEP[element], ADD[element], 16 // element
-    ROW, PARTS = columns * element + 16, columns * element // 16
-    ROUNDS = (rows * PARTS + threads - 1) // threads
+    ROW, VECTORS = columns * element + 16, columns * element // 16
+    ROUNDS = (rows * VECTORS + threads - 1) // threads
     GROUP = min(ROUNDS, AT_ONCE)
     MASKS = GROUP * 4
 
@@ -61,17 +61,17 @@ def make_writing(element: int, rows: int, columns: int, threads: int, place: Any
         for first in range(0, ROUNDS, GROUP):
             for j in range(GROUP):
                 i = i32(tid + (first + j) * threads)
-                r, column = i32(i // PARTS), i32(bn + (i % PARTS) * VEC)
+                r, column = i32(i // VECTORS), i32(bn + (i % VECTORS) * VEC)
                 pixels[j] = place(r, geometry) if r < rows and column < limit else i32(-1)
                 if masking != 0:
                     at = u64(mask + u64((i64(pixels[j]) * i64(ldm) + i64(column)) * element))
                     put4(ptx.load4(at if pixels[j] >= 0 else mask), masks, j * 4)
             for j in range(GROUP):
                 i = i32(tid + (first + j) * threads)
-                r, part = i32(i // PARTS), i32(i % PARTS)
+                r, vector = i32(i // VECTORS), i32(i % VECTORS)
                 if pixels[j] >= 0:
-                    v = ptx.shared_load4(u32(base + u32(r * ROW + part * 16)))
-                    target = u64(out + u64((i64(pixels[j]) * i64(ldc) + i64(bn + part * VEC)) * element))
+                    v = ptx.shared_load4(u32(base + u32(r * ROW + vector * 16)))
+                    target = u64(out + u64((i64(pixels[j]) * i64(ldc) + i64(bn + vector * VEC)) * element))
                     if masking != 0:
                         v = keep(v, (masks[j * 4], masks[j * 4 + 1], masks[j * 4 + 2], masks[j * 4 + 3]), masking)
                     if accumulate != 0:

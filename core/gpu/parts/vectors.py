@@ -80,11 +80,11 @@ def find_vector(at, vectors, by_vectors):
 @device_function
 def find_pixel(at, pixels):
     """(pixel, vector of the pixel, image, row, column) of thread `at`; `pixels` is `core.gpu.arguments.PIXELS`."""
-    pixel, part = find_vector(at, pixels.vectors, pixels.by_vectors)
+    pixel, vector = find_vector(at, pixels.vectors, pixels.by_vectors)
     n = divide(pixel, pixels.by_area)
     rest = u32(pixel - n * u32(pixels.area))
     row = i32(divide(rest, pixels.by_columns))
-    return pixel, part, n, row, i32(rest - u32(row * pixels.columns))
+    return pixel, vector, n, row, i32(rest - u32(row * pixels.columns))
 
 
 @device_function
@@ -159,9 +159,9 @@ def make_take(element: int) -> Any:
     unpack, VEC = UNPACK[element], 16 // element
 
     @device_function
-    def take(photos, ok, n, y, x, height, width, pitch, part, out):
+    def take(photos, ok, n, y, x, height, width, pitch, vector, out):
         row = i64((i64(n) * height + y) * width + x)
-        unpack(ptx.load4(u64(photos + u64((row * pitch + part * VEC) * element)) if ok else photos), out)
+        unpack(ptx.load4(u64(photos + u64((row * pitch + vector * VEC) * element)) if ok else photos), out)
 
     return take
 
@@ -172,10 +172,10 @@ def make_deliver(element: int) -> Any:
     keep, add, VEC = KEEP[element], ADD[element], 16 // element
 
     @device_function
-    def deliver(v, mask, out, row, part, ldm, ldo, masking, accumulate):
+    def deliver(v, mask, out, row, vector, ldm, ldo, masking, accumulate):
         if masking != 0:
-            v = keep(v, ptx.load4(u64(mask + u64((row * ldm + part * VEC) * element))), masking)
-        target = u64(out + u64((row * ldo + part * VEC) * element))
+            v = keep(v, ptx.load4(u64(mask + u64((row * ldm + vector * VEC) * element))), masking)
+        target = u64(out + u64((row * ldo + vector * VEC) * element))
         if accumulate != 0:
             v = add(v, ptx.load4_ordered(target))
         ptx.store4(target, v[0], v[1], v[2], v[3])

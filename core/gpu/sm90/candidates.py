@@ -10,7 +10,7 @@ from typing import Final
 from core.gpu.compilation.generations import HOPPER
 from core.gpu.cost_model import rank_tiles
 from core.gpu.launch import blocks_of
-from core.gpu.ops.conv import products
+from core.gpu.ops.conv import launches
 from core.gpu.ops.matmul.tensor_core import refuse as refuse_product
 from core.gpu.parts.tile import Tile
 from core.gpu.select import BACKWARD, BF16, FORWARD, INPUT, WEIGHT, Candidate, Case
@@ -118,7 +118,7 @@ CANDIDATES: Final = (
               "auto", 0.6, refuse_product, HOPPER, BF16),
     Candidate("resident_wgmma", ("conv2d",), FORWARD, halo.write_resident,
               "3x3 by wgmma, filters stay in shared memory",
-              "auto", 0.4, products.refuse_three, HOPPER, BF16, resident_tiles),
+              "auto", 0.4, launches.refuse_three, HOPPER, BF16, resident_tiles),
     Candidate("pointwise_tma", ("conv2d",), FORWARD, pointwise.write_forward, "1x1 by wgmma over TMA tiles",
               "auto", 0.4, pointwise.refuse_forward, HOPPER, BF16, pointwise_forward_tiles),
     Candidate("image_pool", ("conv2d", "max_pool"), FORWARD, image.write_forward,

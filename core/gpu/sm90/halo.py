@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from core.gpu.frame import bias_of
 from core.gpu.launch import RELU, Launch, Target, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv import products
-from core.gpu.ops.conv.backward_weight import add_partials, partial_of
+from core.gpu.ops.conv import launches
+from core.gpu.ops.conv.backward_weight import add_with_sum, partial_of
 from core.gpu.ops.conv.geometry import is_fire
 from core.gpu.ops.conv.operands import operands_of, partial_size
 from core.gpu.select import Case
@@ -27,7 +27,7 @@ def write_resident(case: Case) -> None:
     tiles, rows = blocks_of(limit, tile.rows // groups), frame.batch * x.height * x.width
     values = {
         "x": x.address,
-        "weight": frame.packed(f"parts:{step.node}.weight", lambda: pack_vectors([frame.filters(step)], tile.depth)),
+        "weight": frame.packed(f"vectors:{step.node}.weight", lambda: pack_vectors([frame.filters(step)], tile.depth)),
         "bias": bias_of(frame, step), "out": out.address, "limit": limit, "tiles": tiles, "columns": out.padded,
         "vector_pitch": halo_resident.vector_pitch_of(tile, x.width), "by_area": (x.height + 1) * (x.width + 1),
         "by_across": x.width + 1, "height": x.height, "width": x.width, "pitch": x.pitch, "ldo": out.pitch,
@@ -35,12 +35,12 @@ def write_resident(case: Case) -> None:
     }  # fmt: skip
     down = min(blocks_of(tiles, groups), max(1, tile.blocks * frame.processors // across))
     launch = make_launch(
-        step.node, "forward", "tensor_core", halo_resident.make_resident_halo, (tile,),
+        step.node, "forward", halo_resident.make_resident_halo, (tile,),
         halo_resident.SIGNATURE, values, (down, across), (tile.threads,),
         halo_resident.shared_bytes(tile, x.width), 2 * rows * (x.padded + out.padded), tile.blocks,
         flops=2 * rows * out.padded * 9 * x.padded,
     )  # fmt: skip
-    products.add_forward(case, launch)
+    launches.add_forward(case, launch)
 
 
 def fire_launch(
@@ -56,7 +56,7 @@ def fire_launch(
         "out": dx.address, "ldo": dx.pitch, **target.values,
     }  # fmt: skip
     return make_launch(
-        layer, "backward_input", "tensor_core", halo_tma.make_halo_tma, shape, halo_tma.SIGNATURE, values,
+        layer, "backward_input", halo_tma.make_halo_tma, shape, halo_tma.SIGNATURE, values,
         (batch * blocks,), (shape.threads,), shape.shared,
         2 * pixels * (2 * dy.padded + dx.padded * target.passes), 1, flops=20 * pixels * dx.padded * dy.padded,
     )  # fmt: skip
@@ -78,7 +78,7 @@ def rows_launch(
         "by_image_blocks": image_blocks, "filters": filters, "size": size,
     }  # fmt: skip
     return make_launch(
-        layer, "backward_weight", "tensor_core", row_weight_gradient.make_row_weight_gradient, shape,
+        layer, "backward_weight", row_weight_gradient.make_row_weight_gradient, shape,
         row_weight_gradient.SIGNATURE, values, (splits, across), (row_weight_gradient.THREADS,), shape.shared,
         2 * pixels * (x.padded + filters) + 4 * splits * size, 1, flops=2 * pixels * filters * depth,
         stream=1,
@@ -87,7 +87,7 @@ def rows_launch(
 
 def fire_sides(case: Case) -> tuple[Tensor, Tensor]:
     """Gradients of the 3x3 half's output and of the input."""
-    return case.frame.image(case.steps[1].output, True), case.frame.image(case.step.inputs[0], True)
+    return case.frame.tensor(case.steps[1].output, True), case.frame.tensor(case.step.inputs[0], True)
 
 
 def refuse_fire(case: Case) -> str:
@@ -101,12 +101,12 @@ def write_fire(case: Case) -> None:
     frame, three, shape = case.frame, case.steps[1], case.configuration
     target = case.backward.target(case.step.inputs[0])
     filters, (dy, dx) = [frame.filters(step) for step in (three, case.step)], fire_sides(case)
-    weight = frame.packed(f"parts backward:{three.node}", lambda: pack_vectors(filters, 2 * shape.channels, True))
+    weight = frame.packed(f"vectors backward:{three.node}", lambda: pack_vectors(filters, 2 * shape.channels, True))
     frame.add(fire_launch(three.node, frame.batch, dy, dx, weight, target, shape))
 
 
 def refuse_rows(case: Case) -> str:
-    if reason := products.refuse_three(case):
+    if reason := launches.refuse_three(case):
         return reason
     whole = all(side.channels == side.padded for side in case.gradient_sides())
     return "" if whole else f"It takes multiples of {case.frame.vector} channels and filters."
@@ -114,6 +114,6 @@ def refuse_rows(case: Case) -> str:
 
 def write_rows(case: Case) -> None:
     frame, step, shape = case.frame, case.step, case.configuration
-    of, dy = operands_of(frame, step), frame.image(step.output, True)
+    of, dy = operands_of(frame, step), frame.tensor(step.output, True)
     launch = rows_launch(step.node, frame.batch, of.x, dy, partial_of(case), shape, frame.processors)
-    add_partials(case, of, launch.grid[0], partial_size(dy.padded, of.taps), launch)
+    add_with_sum(case, of, launch.grid[0], partial_size(dy.padded, of.taps), launch)

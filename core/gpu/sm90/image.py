@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core.gpu.frame import bias_of
 from core.gpu.launch import RELU, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv.backward_weight import add_partials, partial_of
+from core.gpu.ops.conv.backward_weight import add_with_sum, partial_of
 from core.gpu.ops.conv.geometry import reads_image, window_of
 from core.gpu.ops.conv.operands import operands_of, partial_size, taps_of
 from core.gpu.ops.pool.max_pool import positions_of
@@ -60,7 +60,7 @@ def refuse_forward(case: Case) -> str:
     alone = frame.is_read_once(step, following)
     if not alone or frame.program.buffers[following.output.buffer] != following.output.shape:
         return "The value between the two is also read elsewhere, or an output is part of a concatenation."
-    x, window = frame.image(step.inputs[0]), window_of(frame, step)
+    x, window = frame.tensor(step.inputs[0]), window_of(frame, step)
     if not _suits_image(x, window, step.output.shape, frame.program.training, frame.shared):
         return "It takes windows of 3, 5 or 7 rows, stride 2, and 32, 64, 96 or 128 filters, as shared memory allows."
     return ""
@@ -75,9 +75,9 @@ def refuse_backward(case: Case) -> str:
 def write_forward(case: Case) -> None:
     """An image's convolution and the 3x3 pool of stride 2 after it; training stores the positions of the maxima."""
     frame, (step, following) = case.frame, case.steps
-    of, out = operands_of(frame, step), frame.image(following.output)
+    of, out = operands_of(frame, step), frame.tensor(following.output)
     x, taps, (kernel, _) = of.x, of.taps, of.window.kernel
-    weight = frame.packed(f"parts:{step.node}.weight", lambda: pack_image(frame.filters(step), taps))
+    weight = frame.packed(f"vectors:{step.node}.weight", lambda: pack_image(frame.filters(step), taps))
     positions, training = positions_of(frame, following, out) if frame.program.training else 0, frame.program.training
     (height, width, filters), row_vectors, k_steps = step.output.shape, x.row_pitch // 8, taps.channels // 16
     batch, columns = frame.batch, _columns(filters)
@@ -94,7 +94,7 @@ def write_forward(case: Case) -> None:
     pooled = batch * out.height * out.width * out.padded
     constants = (kernel, k_steps, columns, groups, training)
     frame.add(make_launch(
-        step.node, "forward", "tensor_core", image_pool.make_image_pool, constants, image_pool.SIGNATURE, values,
+        step.node, "forward", image_pool.make_image_pool, constants, image_pool.SIGNATURE, values,
         (batch * strips, across), (128 * groups,), image_pool.shared_bytes(kernel, k_steps, columns, row_vectors),
         2 * batch * x.image_pitch + pooled * (2 + training), 2, flops=2 * batch * height * width * filters * taps.total,
     ))  # fmt: skip
@@ -104,7 +104,7 @@ def write_backward(case: Case) -> None:
     """Partial weight gradients of the image's convolution from the gradient after its pool, one for each block."""
     frame, (step, pool) = case.frame, case.steps
     case.backward.claim(pool.inputs[0])
-    of, dy = operands_of(frame, step), frame.image(pool.output, True)
+    of, dy = operands_of(frame, step), frame.tensor(pool.output, True)
     height, width, filters = step.output.shape
     x, taps, (kernel, _), batch = of.x, of.taps, of.window.kernel, frame.batch
     row_vectors, k_steps, vectors = x.row_pitch // 8, blocks_of(width, 16), taps.channels // 8
@@ -118,8 +118,8 @@ def write_backward(case: Case) -> None:
         "row_vectors": row_vectors, "image_bytes": x.image_pitch * 2, "channels": taps.channels,
         "depth": taps.total, "size": size,
     }  # fmt: skip
-    add_partials(case, of, splits, size, make_launch(
-        step.node, "backward_weight", "tensor_core", image_pool_gradient.make_image_gradient,
+    add_with_sum(case, of, splits, size, make_launch(
+        step.node, "backward_weight", image_pool_gradient.make_image_gradient,
         (kernel, vectors, k_steps, filters), image_pool_gradient.SIGNATURE, values, (splits,), (128 * vectors,),
         image_pool_gradient.shared_bytes(row_vectors, vectors, k_steps, filters, dy.width),
         2 * batch * x.image_pitch + 3 * batch * dy.height * dy.width * dy.padded + 4 * splits * size, 1,

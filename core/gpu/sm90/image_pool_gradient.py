@@ -49,7 +49,7 @@ SIGNATURE: Final = KernelSignature((
     *divisions(image_blocks="`image_blocks`"),
     *ints(hp="rows of the pool's output", wp="columns of the pool's output", rows="rows of an image",
           row_vectors="vectors of an image row", image_bytes="bytes of an image", channels="channels of a window's row",
-          depth="elements of a filter", size="floats of a partial result"),
+          depth="elements of a filter", size="floats of a partial sum"),
 ))  # fmt: skip
 
 
@@ -199,7 +199,7 @@ def make_bias_sums(filters: int, threads: int) -> tuple[Any, Any]:
 
 
 def make_store(kernel: int, filters: int) -> Any:
-    """Device function: a warp's sums to the block's partial result, rows of `depth` for each filter."""
+    """Device function: a warp's sums to the block's partial sum, rows of `depth` for each filter."""
     KH, EIGHTS = kernel, filters // 8
 
     @device_function

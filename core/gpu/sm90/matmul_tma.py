@@ -251,6 +251,6 @@ def write(case: Case) -> None:
         "across": across,
     }  # fmt: skip
     case.frame.add(make_launch(
-        case.step.node, case.direction, "tma", make_product, tile, SIGNATURE, values,
+        case.step.node, case.direction, make_product, tile, SIGNATURE, values,
         (min(down * across, processors),), (tile.threads,), tile.shared, resident=1,
     ))  # fmt: skip

@@ -5,8 +5,8 @@ from __future__ import annotations
 from core.gpu.driver.tensor_map import TensorMap
 from core.gpu.frame import bias_of
 from core.gpu.launch import RELU, Launch, Tensor, blocks_of, make_launch
-from core.gpu.ops.conv import products
-from core.gpu.ops.conv.backward_weight import add_partials, partial_of
+from core.gpu.ops.conv import launches
+from core.gpu.ops.conv.backward_weight import add_with_sum, partial_of
 from core.gpu.ops.conv.operands import operands_of, partial_size
 from core.gpu.parts.tile import Tile
 from core.gpu.select import Case
@@ -35,7 +35,7 @@ def forward_launch(
     }  # fmt: skip
     down = min(blocks_of(tiles, tile.warp_rows // 4), max(1, tile.blocks * processors // across))
     return make_launch(
-        layer, "forward", "tensor_core", pointwise_forward.make_pointwise_convolution,
+        layer, "forward", pointwise_forward.make_pointwise_convolution,
         (tile, RELU[activation]), pointwise_forward.SIGNATURE, values, (down, across),
         (pointwise_forward.threads_of(tile),), pointwise_forward.shared_bytes(tile),
         2 * pixels * (x.padded + out.padded), tile.blocks, flops=2 * pixels * out.padded * x.padded,
@@ -56,7 +56,7 @@ def gradients_launch(
         "channels": x.padded, "size": size,
     }  # fmt: skip
     return make_launch(
-        layer, "backward_input", "tensor_core", pointwise_gradients.make_pointwise_gradients,
+        layer, "backward_input", pointwise_gradients.make_pointwise_gradients,
         (tile, RELU[masking]), pointwise_gradients.SIGNATURE, values, (splits, across),
         (pointwise_gradients.threads_of(tile),), pointwise_gradients.shared_bytes(tile),
         2 * pixels * (2 * x.padded + dy.padded) + 4 * splits * size, tile.blocks,
@@ -67,7 +67,7 @@ def gradients_launch(
 def refuse_forward(case: Case) -> str:
     if read_window(case.step.attributes) != POINT:
         return "It computes 1x1 convolutions of stride 1."
-    return products.refuse_groups(case)
+    return launches.refuse_groups(case)
 
 
 def write_forward(case: Case) -> None:
@@ -77,7 +77,7 @@ def write_forward(case: Case) -> None:
     launch = forward_launch(
         step.node, frame.batch, x, out, weight, bias_of(frame, step), step.activation, tile, frame.processors
     )
-    products.add_forward(case, launch)
+    launches.add_forward(case, launch)
 
 
 def refuse_gradients(case: Case) -> str:
@@ -86,14 +86,14 @@ def refuse_gradients(case: Case) -> str:
         return "It computes both gradients of a convolution that is the only reader of its input."
     if reason := refuse_forward(case):
         return reason
-    return f"It takes up to {CHANNELS} filters." if frame.image(step.output).padded > CHANNELS else ""
+    return f"It takes up to {CHANNELS} filters." if frame.tensor(step.output).padded > CHANNELS else ""
 
 
 def write_gradients(case: Case) -> None:
     """One launch for the input's gradient, masked by the activation of the input, and the partial weight gradients."""
     frame, step, tile, value = case.frame, case.step, case.configuration, case.step.inputs[0]
     mask, activation, _ = case.backward.target(value)
-    (x, dy), dx = case.gradient_sides(), frame.image(value, True)
+    (x, dy), dx = case.gradient_sides(), frame.tensor(value, True)
     vectors, columns = pointwise_gradients.vectors_of(tile), blocks_of(x.padded, tile.columns) * tile.columns
     weight = frame.packed(
         f"tma backward:{step.node}", lambda: pack_vectors([frame.filters(step)], 16 * vectors, True, columns)
@@ -102,4 +102,4 @@ def write_gradients(case: Case) -> None:
     launch = gradients_launch(
         step.node, frame.batch, x, dy, dx, weight, partial_of(case), masking, tile, frame.processors
     )
-    add_partials(case, of, launch.grid[0], partial_size(dy.padded, of.taps), launch)
+    add_with_sum(case, of, launch.grid[0], partial_size(dy.padded, of.taps), launch)

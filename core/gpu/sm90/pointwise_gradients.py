@@ -35,7 +35,7 @@ SIGNATURE: Final = KernelSignature((
     *tensor_maps(map_dx="gradient of the input"),
     *pointers(weight="filters of `pack_vectors`, backward, one tap"),
     *ints(tiles="tiles of 64 pixels", columns="channels up to whole blocks", channels="channels",
-          size="floats of a partial result"),
+          size="floats of a partial sum"),
 ))  # fmt: skip
 
 CHANNELS: Final = 64
@@ -156,7 +156,7 @@ def make_producer(tile: Tile) -> Any:
 
 @device_function
 def write_filters(acc, out, channel, channels, lane, j):
-    """A warp's sums of dW for the j-th eight filters to the block's partial result, rows of `channels`."""
+    """A warp's sums of dW for the j-th eight filters to the block's partial sum, rows of `channels`."""
     for half in range(2):
         c, f = i32(channel + half * 8), i32(j * 8 + (lane & 3) * 2)
         if c < channels:

@@ -45,7 +45,7 @@ SIGNATURE: Final = KernelSignature((
     *pointers(partial="partial weight and bias gradients, one of each block"),
     *ints(total="k blocks in all", per_block="k blocks of a block", image_blocks="k blocks of an image"),
     *divisions(image_blocks="`image_blocks`"),
-    *ints(filters="filters in all", size="floats of a partial result"),
+    *ints(filters="filters in all", size="floats of a partial sum"),
 ))  # fmt: skip
 
 
@@ -144,7 +144,7 @@ def make_producer(shape: RowShape) -> Any:
 
 
 def make_store(shape: RowShape) -> Any:
-    """Device function: a warpgroup's sums to the block's partial result; the first one's have the bias gradient."""
+    """Device function: a warpgroup's sums to the block's partial sum; the first one's have the bias gradient."""
     C, WIDTH, EIGHTS = shape.channels, shape.tile_channels, shape.tile_channels // 8
     BLOCKS = 3 * EIGHTS * shape.x_tiles
 

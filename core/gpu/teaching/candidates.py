@@ -123,7 +123,7 @@ def teach(
 ) -> Candidate:  # fmt: skip
     """The candidate of a launcher; its implementation level is its name, unless `level` says otherwise."""
     return Candidate(
-        name, (op,), direction, partial(_write, name, launch), idea, level or name, 0.02,
+        name, (op,), direction, partial(_write, launch), idea, level or name, 0.02,
         lambda case: refuses(problem_of(case)), arithmetics=FLOAT32,
     )  # fmt: skip
 
@@ -135,7 +135,7 @@ def problem_of(case: Case) -> KernelCase:
     return KernelCase(step.op, step.attributes, shapes, step.output.shape, case.frame.batch)
 
 
-def _write(name: str, launch: Launcher, case: Case) -> None:
-    arrays = StepArrays(case, name)
+def _write(launch: Launcher, case: Case) -> None:
+    arrays = StepArrays(case)
     launch(problem_of(case), arrays)
     arrays.finish()

@@ -51,8 +51,8 @@ def add_lines(sums: Any, total: Any) -> Any:
 
 
 @kernel
-def sum_columns(x: Matrix, parts: Matrix, rows_each: Int) -> None:
-    """x (rows, columns) to parts (slices, columns): slice s is rows ``[s rows_each, (s + 1) rows_each)``."""
+def sum_columns(x: Matrix, partials: Matrix, rows_each: Int) -> None:
+    """x (rows, columns) to partials (slices, columns): slice s is rows ``[s rows_each, (s + 1) rows_each)``."""
     sums = cuda.shared.array((ROWS, COLUMNS), float32)
     lane = cuda.threadIdx.x
     line = cuda.threadIdx.y
@@ -64,7 +64,7 @@ def sum_columns(x: Matrix, parts: Matrix, rows_each: Int) -> None:
             total += x[row, column]
     total = add_lines(sums, total)
     if line == 0 and column < x.shape[1]:
-        parts[cuda.blockIdx.y, column] = total
+        partials[cuda.blockIdx.y, column] = total
 
 
 def launch_bias_gradient(arrays: StepArrays) -> None:
@@ -73,6 +73,6 @@ def launch_bias_gradient(arrays: StepArrays) -> None:
         return
     x, out = as_matrix(arrays["dy"]), arrays["dbias"]
     slices = blocks_of(x.shape[0], SLICE_ROWS)
-    parts = arrays.scratch("column sums", (slices, x.shape[1]))
-    sum_columns[at((blocks_of(x.shape[1], COLUMNS), slices), (COLUMNS, ROWS))](x, parts, SLICE_ROWS)
-    sum_rows[over(out.size)](parts, out)
+    partials = arrays.scratch("column sums", (slices, x.shape[1]))
+    sum_columns[at((blocks_of(x.shape[1], COLUMNS), slices), (COLUMNS, ROWS))](x, partials, SLICE_ROWS)
+    sum_rows[over(out.size)](partials, out)

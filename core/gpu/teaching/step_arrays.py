@@ -76,8 +76,8 @@ def add(x: Vector, total: Vector) -> None:
 class StepArrays:
     """The arrays of one step by role, made when a launcher asks for them, and the launches that it adds."""
 
-    def __init__(self, case: Case, name: str) -> None:
-        self.case, self.frame, self.step, self._name = case, case.frame, case.step, name
+    def __init__(self, case: Case) -> None:
+        self.case, self.frame, self.step = case, case.frame, case.step
         self.training = case.frame.program.training
         self._made: dict[str, DeviceArray] = {}
         self._endings: list[Callable[[], None]] = []
@@ -111,8 +111,7 @@ class StepArrays:
             if array.buffer:
                 self.frame.use(array.buffer, 0)
         (grid, block, shared), node = where, self.step.node
-        launch = Launch(node, self.case.direction, self._name, recipe, three(grid), three(block), shared, values)
-        self.frame.add(launch)
+        self.frame.add(Launch(node, self.case.direction, recipe, three(grid), three(block), shared, values))
 
     def zeros(self, size: int) -> DeviceArray:
         """Zeros, the bias of a layer that has none."""
@@ -156,7 +155,7 @@ class StepArrays:
 
     def _read(self, value: Value, gradient: bool) -> DeviceArray:
         """The activation tensor as a plain array: itself, or a copy."""
-        frame, t, buffer = self.frame, self.frame.image(value, gradient), name_of(value, gradient)
+        frame, t, buffer = self.frame, self.frame.tensor(value, gradient), name_of(value, gradient)
         shape, height, width, first = (frame.batch, *value.shape), t.height, t.width, t.address
         if value.buffer == PHOTO:  # without its border
             height, width, _ = frame.program.buffers[PHOTO]
@@ -182,7 +181,7 @@ class StepArrays:
     def _written(self, role: str, value: Value, activation: str, to: Target) -> DeviceArray:
         """The array for a value, "out", or its gradient: the value's own if nothing follows, else scratch memory."""
         shape, gradient = (self.frame.batch, *value.shape), role != "out"
-        t, buffer = self.frame.image(value, gradient), name_of(value, gradient)
+        t, buffer = self.frame.tensor(value, gradient), name_of(value, gradient)
         if t.pitch == t.channels and not activation and to == PLAIN:
             return DeviceArray(self, t.address, shape, buffer)
         plain, size, mask = self.scratch(role, shape), (shape[0] * t.image_pitch,), to.mask
@@ -202,10 +201,10 @@ class StepArrays:
         address = self.frame.gradient_of(f"{self.step.node}.{role}")
         if not self.case.backward.accumulate:
             return DeviceArray(self, address, shape)
-        part = self.scratch(f"d{role}", shape)
-        total = DeviceArray(self, address, (part.size,))
-        self._endings.append(lambda: add[over(part.size)](flat(part), total))
-        return part
+        own = self.scratch(f"d{role}", shape)
+        total = DeviceArray(self, address, (own.size,))
+        self._endings.append(lambda: add[over(own.size)](flat(own), total))
+        return own
 
 
 def name_of(value: Value, gradient: bool) -> str:

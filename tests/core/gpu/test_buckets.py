@@ -8,7 +8,7 @@ import pytest
 from core.communicator import SingleProcess
 from core.device import Optimizer
 from core.errors import KernelUnavailable
-from core.gpu.ops.norm.launches import RANK_SUMS
+from core.gpu.graph_capture import RANK_SUMS
 from core.gpu.plan import CudaPlan
 from core.models.architectures import build
 from core.ops.builder import with_loss

@@ -50,7 +50,7 @@ def test_three_steps_in_one_pass_are_the_references(case):
     before, after = lowered.steps["before"], lowered.steps["after"]
     lowered.put_weights(weights)
     lowered.put(before.inputs[0], x)
-    finish = next(n for n in lowered.frame.launches if n.layer == "before" and n.kernel == "statistics")
+    finish = next(n for n in lowered.frame.launches if n.layer == "before" and n.kernel == "finish")
     sums = np.zeros((finish.values[9], 2, finish.values[11]), np.float32)  # the convolution would have left them
     sums[0, :, : x.shape[-1]] = [(x[:REAL].astype(np.float64) ** power).sum((0, 1, 2)) for power in (1, 2)]
     lowered.memory.put(finish.values[0], sums)

@@ -8,6 +8,7 @@ from core.gpu.compilation.compiler import compile_kernel
 from core.gpu.hardware import typical
 from tests.core.gpu.test_lowering import frame_of
 from tests.helpers.resources import assemble, check_overlapping, check_registers
+from tests.helpers.single_kernels import written_alone
 
 CAPABILITIES = ((8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
 """The fast plan starts at 8.0: `cp.async` and bf16 products."""
@@ -15,12 +16,13 @@ CAPABILITIES = ((8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
 MATRIX = ("make_convolution", "make_weight_gradient", "make_wide", "make_narrow")
 CHANNELS = ("make_wide", "make_narrow")
 """Factories of one kernel for each count of channels; that of most channels needs the most registers."""
-ELSEWHERE = ("make_image_sum", "make_depthwise_strips", "make_head")
-"""Factories whose kernels `test_pdl` compiles and assembles."""
+ELSEWHERE = ("make_image_sum", "make_depthwise_strips", "make_head", "make_pointwise_convolution", "make_kernel",
+             "make_product", "make_gemv", "make_gemv_transposed", "outer_product")
+"""Factories whose kernels other tests compile and assemble."""
 
 
 def recipes():
-    """One kernel of every other factory that the networks use, and of the matrix kernels in float32 too, by name."""
+    """One kernel of every other factory, and of the matrix kernels in float32 too, by name."""
     found = {}
     networks = (("squeezenet1_1", "mixed"), ("squeezenet1_1", "float32"), ("mobilenetv2", "mixed"), ("rare", "mixed"),
                 ("mobilenetv3_small", "mixed"))
@@ -32,6 +34,9 @@ def recipes():
                 first += recipe.constants[2:3] if recipe.factory in CHANNELS else ()  # forward, gradient
                 first += recipe.constants[3:] if recipe.module.startswith("ops.conv") else ()  # for groups
                 found.setdefault(f"{recipe.factory} {first}", recipe)
+    for recipe in (launch.recipe for launch in written_alone()):
+        if recipe.factory not in {*ELSEWHERE, *HOPPER, *(one.factory for one in found.values())}:
+            found[recipe.factory] = recipe
     return found
 
 

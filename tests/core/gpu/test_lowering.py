@@ -11,12 +11,11 @@ from core.gpu.compilation.arrays import words
 from core.gpu.driver.device import problem
 from core.gpu.frame import Frame
 from core.gpu.hardware import typical
-from core.gpu.launch import RELU, Tensor, windows_of
-from core.gpu.lowering import write_backward, write_forward, write_launches
+from core.gpu.launch import RELU, Tensor, intervals_of
+from core.gpu.lowering import write_forward, write_launches
 from core.gpu.ops.conv.geometry import THREE, slices_of
 from core.gpu.ops.conv.implicit_gemm import find_phase
 from core.gpu.ops.conv.operands import Operands, pack_backward, pack_forward, positions_of, taps_of
-from core.gpu.ops.loss.head import head_launch
 from core.gpu.parts.vectors import fast_divisor
 from core.gpu.plan import CudaPlan
 from core.gpu.sizes import RESERVE, fitting_batch, require_room
@@ -43,11 +42,7 @@ def lowered(base, precision="mixed", training=True, batch=2, hardware=AMPERE, **
     graph = with_loss(base, 0.0, (), multi=base.name == "rare") if training else fold_batch_norm(base)
     program, layout = lower(graph, training, fused=RELU), lay_out_parameters(graph)
     frame = Frame(program, layout, batch, precision, hardware, **more)
-    write_forward(frame)
-    if training:
-        write_backward(frame, False)
-    else:
-        frame.add(head_launch(frame, None, ""))
+    write_launches(frame, training, False)
     return frame
 
 
@@ -94,28 +89,28 @@ def test_what_is_between_the_photos_convolution_and_its_pool_is_in_memory_only_t
         assert (frame.launches[1].recipe.factory == "make_image_pool") != bool(kept)
 
 
-def test_filters_in_parts_give_the_convolution():
-    """Tap by tap and part by part, in the order of the kernels of Hopper; `test_sm90_halo` has rotated ones."""
+def test_filters_in_vectors_give_the_convolution():
+    """Tap by tap and vector by vector, in the order of the kernels of Hopper; `test_sm90_halo` has rotated ones."""
     draw, channels, side, size = np.random.default_rng(0), 48, 5, 32
     weight = draw.normal(size=(32, 3, 3, channels))
     packed = weight.reshape(-1)[pack_vectors([np.arange(weight.size).reshape(weight.shape)], size)]
     wide = np.pad(draw.normal(size=(side, side, channels)), ((1, 1), (1, 1), (0, 0)))
     windows = np.stack([wide[i : i + side, j : j + side] for i in range(3) for j in range(3)])
     got = np.zeros((side, side, len(weight)))
-    for block, tap, part in np.ndindex(packed.shape[:3]):
-        first = block * size // 2 + part * 8
-        got += windows[tap, ..., first : first + 8] @ packed[block, tap, part].T
+    for block, tap, vector in np.ndindex(packed.shape[:3]):
+        first = block * size // 2 + vector * 8
+        got += windows[tap, ..., first : first + 8] @ packed[block, tap, vector].T
     np.testing.assert_allclose(got, np.einsum("tyxc,ftc->yxf", windows, weight.reshape(32, 9, channels)), atol=1e-12)
 
 
-def test_arrays_alive_together_never_overlap_also_beside_lane_one():
+def test_arrays_alive_together_never_overlap_also_beside_stream_one():
     frame = frame_of("squeezenet1_0", size=64)
-    lives, windows = frame.lifetimes(), windows_of(frame.launches)
+    lives, intervals = frame.lifetimes(), intervals_of(frame.launches)
     arena = lay_out(lives)
     for i, launch in enumerate(frame.launches):
         if launch.stream:
             used = [n for n in lives if i in frame._uses[n]]
-            end = max((j for j, w in enumerate(windows) if w <= windows[i] + 1), default=i)
+            end = max((j for j, w in enumerate(intervals) if w <= intervals[i] + 1), default=i)
             assert used
             assert all(lives[n].last >= end for n in used)
     names = list(lives)
@@ -131,12 +126,9 @@ def test_the_largest_batch_that_fits_is_found(room, wanted):
     assert fitting_batch(10, RESERVE + room, lambda batch: 100 + 10 * batch) == wanted
 
 
-def test_a_plan_that_fits_is_not_counted_again():
-    require_room(8, 1 << 20, RESERVE + (1 << 20), lambda _: pytest.fail("counted"))
-
-
 @pytest.mark.parametrize(("of_one", "advice"), [(1 << 30, "A batch of 3 fits"), (4 << 30, "Not even one photo fits")])
-def test_one_that_does_not_is_told_what_does(of_one, advice):
+def test_a_plan_that_fits_is_not_counted_again_and_one_that_does_not_is_told_what_does(of_one, advice):
+    require_room(8, 8 * of_one, RESERVE + 8 * of_one, lambda _: pytest.fail("counted"))
     with pytest.raises(OutOfMemory, match=r"A batch of 8 photos needs .* GiB on the GPU") as caught:
         require_room(8, 8 * of_one, RESERVE + (3 << 30), lambda batch: of_one * batch)
     assert advice in str(caught.value)
@@ -230,12 +222,9 @@ def test_steps_that_no_kernel_computes_are_refused_with_a_sentence(first, more, 
         lowered(b.graph(b.add("global_avg_pool", "pool", x)))
 
 
-def test_an_algorithm_that_does_not_exist_is_refused():
+def test_an_algorithm_that_does_not_exist_or_without_a_kernel_for_a_step_is_refused_and_names_the_step():
     with pytest.raises(KernelUnavailable, match="no algorithm 'quick'. Choose one of naive"):
         CudaPlan(build("cnn", 5, 28), batch=1, training=False, algorithm="quick")
-
-
-def test_an_algorithm_without_a_kernel_for_a_step_names_the_step():
     with pytest.raises(KernelUnavailable, match=r"conv2d forward \(conv1\).* --algorithm naive excludes it"):
         frame_of("cnn", size=28, algorithm="naive")
     with pytest.raises(KernelUnavailable, match="No step of mlp is computed by winograd"):

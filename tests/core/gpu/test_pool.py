@@ -22,7 +22,7 @@ def run(memory, factory, arguments, shape, grid, addresses, **more):
         **Tensor(0, grid, grid, CHANNELS, CHANNELS, arguments[0]).pixel_values(PHOTOS), "height": side, "width": side,
         "ho": out, "wo": out, "ldx": CHANNELS, "ldo": CHANNELS, "ldp": CHANNELS, "top": 0, "left": 0, **more,
     }
-    Machine(memory).run(make_launch("pool", "forward", "fused", getattr(max_pool, factory), arguments, signature,
+    Machine(memory).run(make_launch("pool", "forward", getattr(max_pool, factory), arguments, signature,
                                     values, (1,), (-(-values["total"] // 32) * 32,)))  # fmt: skip
 
 

@@ -55,7 +55,7 @@ CASES = (
     case("softmax", (2, 2, 8)),
     *(case(name, (2, 3, 4)) for name in ACTIVATIONS),
     case("global_avg_pool", (3, 4, 5)),
-    case("multiply", (3, 5, 13), (13,)),
+    case("multiply", (3, 5, 13), (13,)), case("add", (2, 3, 4), (2, 3, 4)), case("concat", (2, 3, 8), (2, 3, 5)),
     case("dropout", (2, 3, 5), rate=0.4, key=3),
     case("softmax_cross_entropy", (5,), batch=3, label_smoothing=0.2, class_weights=(1.0, 2.0, 0.0, 0.5, 4.0)),
     case("softmax_cross_entropy", (5,), batch=3, targets=True, class_weights=(1.0, 2.0, 0.0, 0.5, 4.0)),

@@ -34,7 +34,7 @@ def test_the_pool_and_the_gradients_are_the_references(kernel, filters, side, mo
     dy = draw.integers(-2, 3, (PHOTOS, *pool.output.shape)).astype(np.float64)
     network.put_weights(weights)
     image = Value(PHOTO, (*side, 3))
-    network.put(image, np.pad(photo, ((0, 0), (0, 0), (0, network.frame.image(image).width - side[1]), (0, 0))))
+    network.put(image, np.pad(photo, ((0, 0), (0, 0), (0, network.frame.tensor(image).width - side[1]), (0, 0))))
     network.put(pool.output, dy, gradient=True)
     network.run(True, ["stem"])
     network.run(False, ["stem"])

@@ -33,7 +33,7 @@ def test_ranks_compute_the_batch_norm_of_all_their_photos(precision):
     b = Builder("small", (4, 5, 3), (0.5,) * 3, (0.5,) * 3)
     x = b.add("batch_norm", "norm", b.add("conv2d", "stem", "photo", filters=CHANNELS, bias=False))
     graph = with_loss(b.graph(b.add("dense", "classes", b.add("global_avg_pool", "pool", x), units=4)), 0.0, ())
-    ranks = [Lowered(graph, precision, whole=True, ranks=3) for _ in COUNTED]
+    ranks = [Lowered(graph, precision, stores_all=True, ranks=3) for _ in COUNTED]
     draw, step, element = np.random.default_rng(3), ranks[0].steps["norm"], ranks[0].frame.element
     x, dy = (exact(draw.normal(mean, 2, (3, PHOTOS, *step.output.shape)), element) for mean in (0.5, 0))
     dy[2] = 0

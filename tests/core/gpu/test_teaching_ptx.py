@@ -3,7 +3,6 @@
 import importlib
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -11,21 +10,29 @@ from core.gpu.compilation.compiler import Recipe, compile_kernel
 from core.gpu.ops.matmul import tensor_core, warp_tiled
 from core.gpu.sm90 import matmul_tma
 from core.gpu.teaching.kernel import TeachingKernel
+from tests.helpers.commands import ROOT
 from tests.helpers.resources import CAPABILITIES, assembler_log, check_registers
 
-FAMILIES = (
-    "conv.naive", "conv.shared", "conv.im2col", "conv.transformed", "conv.winograd", "conv.fft",
-    "dense.product", "depthwise.shared", "elementwise.naive",
-    "loss.naive", "matmul.narrow", "matmul.tiled", "matmul.warp_tiled", "norm.naive", "pool.naive",
-)  # fmt: skip
-MODULES = ("teaching.column_sums", "teaching.step_arrays", *(f"ops.{name}" for name in FAMILIES))
+GPU = ROOT / "core" / "gpu"
+
+
+def kernels(module):
+    found = vars(importlib.import_module(f"core.gpu.{module}"))
+    return {
+        name: value for name, value in found.items()
+        if isinstance(value, TeachingKernel) and value.py_func.__module__ == f"core.gpu.{module}"
+    }  # fmt: skip
+
+
+FILES = (path.relative_to(GPU).with_suffix("") for path in sorted(GPU.rglob("*.py")))
+MODULES = [module for module in (".".join(file.parts) for file in FILES) if kernels(module)]
 THREADS = {"ops.matmul.warp_tiled": 256, "ops.matmul.narrow": 128}
 """Threads of a block, where they decide on the registers."""
 
 VECTORISED = {"ops.matmul.tiled": ("tiled_vectorised", "double_buffered"), "ops.matmul.warp_tiled": ("large", "deep"),
               "ops.matmul.narrow": ("narrow",)}  # fmt: skip
 """Kernels that move 16 bytes at a time."""
-MEASURED = json.loads((Path(__file__).parents[3] / "benchmarks/results/product_tiles-h200.json").read_text())["rates"]
+MEASURED = json.loads((ROOT / "benchmarks/results/product_tiles-h200.json").read_text())["rates"]
 """TFLOP/s by side and tile."""
 
 ON_EVERY_GPU = (
@@ -45,14 +52,6 @@ def sm(capability):
     return f"sm_{capability[0]}{capability[1]}"
 
 
-def kernels(module):
-    found = vars(importlib.import_module(f"core.gpu.{module}"))
-    return {
-        name: value for name, value in found.items()
-        if isinstance(value, TeachingKernel) and value.py_func.__module__ == f"core.gpu.{module}"
-    }  # fmt: skip
-
-
 def check(module, name, capability):
     threads = 32 * warp_tiled.LARGE[3] if name == "large" else THREADS.get(module, 256)
     ptx, _ = compile_kernel(kernels(module)[name].recipe(threads), capability)
@@ -65,9 +64,7 @@ def check(module, name, capability):
 
 @pytest.mark.parametrize("module", MODULES)
 def test_every_kernel_fits_into_registers(module):
-    found = kernels(module)
-    assert found
-    ptx = {name: check(module, name, (9, 0)) for name in set(found) - {"small"}}  # a tile between `large` and `deep`
+    ptx = {name: check(module, name, (9, 0)) for name in set(kernels(module)) - {"small"}}  # between the others
     for name in VECTORISED.get(module, ()):
         assert all(f"{access}.v4" in ptx[name] for access in ("ld.global", "ld.shared", "st.shared", "st.global")), name
 

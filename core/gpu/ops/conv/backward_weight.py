@@ -1,8 +1,8 @@
-"""Weight gradients: launches of partial results, and their sum in a fixed order: the same bits every time.
+"""Weight gradients: launches of partial sums, and their sum in a fixed order: the same bits every time.
 
-A block has 256 threads: one row of parameters for up to 8 partial results, each row in float32 in shared memory; the
-first row adds them. Row r of 8 adds the partial results r, r + 8, r + 16 ... One kernel serves every layout: a table
-has the index of each parameter in a partial result. Bytes: the partial results once, the gradient once.
+A block has 256 threads: one row of parameters for up to 8 partial sums, each row in float32 in shared memory; the
+first row adds them. Row r of 8 adds the partial sums r, r + 8, r + 16 ... One kernel serves every layout: a table
+has the index of each parameter in a partial sum. Bytes: the partial sums once, the gradient once.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from core.ops.contract import Array, volume
 from core.program import Step
 
 SIGNATURE: Final = KernelSignature((
-    *pointers(partial="partial results (splits, size)",
-              table="int32 (count,): the index of each weight, then of each bias, in a partial result",
+    *pointers(partial="partial sums (splits, size)",
+              table="int32 (count,): the index of each weight, then of each bias, in a partial sum",
               weights="the weights' gradient", biases="the biases' gradient"),
-    *ints(splits="partial results", size="floats of one", first="weights", count="weights and biases",
+    *ints(splits="partial sums", size="floats of one", first="weights", count="weights and biases",
           accumulate="1 adds to the gradients"),
 ))  # fmt: skip
 
 
 ROWS: Final = 8
-"""Most rows of a block of the sum: with few partial results more threads would have nothing to add."""
+"""Most rows of a block of the sum: with few partial sums more threads would have nothing to add."""
 
 
 def make_reduction(rows: int) -> Any:
-    """The kernel that adds the partial results of each parameter in order, with `rows` rows of threads."""
+    """The kernel that adds the partial sums of each parameter in order, with `rows` rows of threads."""
     columns = THREADS // rows
 
     def reduction(partial, table, weights, biases, splits, size, first, count, accumulate):
@@ -64,9 +64,9 @@ def make_reduction(rows: int) -> Any:
 
 
 def add_sum(backward: Backward, step: Step, splits: int, size: int, positions: Callable[[bool], Array]) -> None:
-    """Add the launch of the sum of a step's partial results, of `size` floats each, into its gradients.
+    """Add the launch of the sum of a step's partial sums, of `size` floats each, into its gradients.
 
-    `positions`: index of each weight in a partial result, then of each bias where it is trained.
+    `positions`: index of each weight in a partial sum, then of each bias where it is trained.
     """
     frame, name, shape = backward.frame, f"{step.node}.weight", backward.frame.layout.offsets[f"{step.node}.weight"][1]
     bias = _trains_bias(frame, step)
@@ -79,9 +79,8 @@ def add_sum(backward: Backward, step: Step, splits: int, size: int, positions: C
     }  # fmt: skip
     rows = min(ROWS, 1 << (splits - 1).bit_length())
     frame.add(make_launch(
-        step.node, "backward_weight", "reduction", make_reduction, (rows,), SIGNATURE, values,
-        (blocks_of(count * rows, THREADS),), (THREADS // rows, rows),
-        moved=4 * (splits + 2) * count, resident=1, stream=1,
+        step.node, "backward_weight", make_reduction, (rows,), SIGNATURE, values, (blocks_of(count * rows, THREADS),),
+        (THREADS // rows, rows), moved=4 * (splits + 2) * count, resident=1, stream=1,
     ))  # fmt: skip
 
 
@@ -90,10 +89,10 @@ def _trains_bias(frame: Frame, step: Step) -> bool:
 
 
 def split_pixels(case: Case) -> None:
-    """Each block sums its own range of pixels into a partial result, or into the gradients if there is one range."""
+    """Each block sums its own range of pixels into a partial sum, or into the gradients if there is one range."""
     frame, of = case.frame, operands_of(case.frame, case.step)
     x, window, taps, slices, (tile, blocks) = of.x, of.window, of.taps, of.slices, case.configuration
-    dy = frame.image(case.step.output, True).first_of(slices)
+    dy = frame.tensor(case.step.output, True).first_of(slices)
     pixels, size = frame.batch * dy.height * dy.width, slices * partial_size(dy.padded, taps)
     across = slices * blocks_of(dy.padded, tile.rows)
     split = split_of(tile, blocks, pixels, across * blocks_of(taps.total, tile.columns), frame.processors)
@@ -113,25 +112,25 @@ def split_pixels(case: Case) -> None:
     }  # fmt: skip
     constants = (frame.arithmetic, tile, window.padding != (0, 0, 0, 0), *((True,) if slices > 1 else ()))
     launch = make_launch(
-        case.step.node, "backward_weight", "tensor_core", weight_gradient.make_weight_gradient, constants,
+        case.step.node, "backward_weight", weight_gradient.make_weight_gradient, constants,
         weight_gradient.SIGNATURE, values, (across, blocks_of(taps.total, tile.columns), splits),
         (tile.threads,), weight_gradient.shared_bytes(tile, x.element),
         slices * x.element * (pixels * dy.padded + frame.batch * x.height * x.width * x.padded) + 4 * splits * size,
         tile.blocks, flops=2 * slices * pixels * dy.padded * taps.total, stream=1,
     )  # fmt: skip
     if not whole:
-        add_partials(case, of, splits, size, launch)
+        add_with_sum(case, of, splits, size, launch)
     elif frame.trains(case.step, "weight"):
         frame.add(launch)
 
 
 def partial_of(case: Case) -> int:
-    """Address of the partial results of the first step, whose size `add_partials` says."""
+    """Address of the partial sums of the first step, whose size `add_with_sum` says."""
     return case.frame.use(f"partial:{case.step.node}", 0)
 
 
-def add_partials(case: Case, of: Operands, splits: int, size: int, launch: Launch) -> None:
-    """Add the launch of `splits` partial results of `size` floats, and that of their sum into the first step's
+def add_with_sum(case: Case, of: Operands, splits: int, size: int, launch: Launch) -> None:
+    """Add the launch of `splits` partial sums of `size` floats, and that of their sum into the first step's
     gradients."""
     frame, step = case.frame, case.step
     if frame.trains(step, "weight"):

@@ -55,7 +55,7 @@ WEIGHT: Final = {
 BLOCKS: Final = (1, 2, 3, 4, 8)
 """Blocks of a weight gradient per multiprocessor, into which its pixels are split."""
 MINIMUM: Final = 64
-"""Fewest pixels per block of a weight gradient: with fewer, writing partial results costs more."""
+"""Fewest pixels per block of a weight gradient: with fewer, writing partial sums costs more."""
 STARTING: Final = 2
 """Stages in the time that a block of a weight gradient takes for its first loads and for writing its result."""
 
@@ -92,14 +92,14 @@ def _tiles(
 def product_tiles(case: Case) -> tuple[Tile, ...]:
     frame, backward = case.frame, case.direction != FORWARD
     of = operands_of(frame, case.step, backward)
-    out = of.x if backward else frame.image(case.step.output).first_of(of.slices)
+    out = of.x if backward else frame.tensor(case.step.output).first_of(of.slices)
     ways = (False, True) if backward else (False,)  # the kernel's, of which an input gradient may take either
     found = _tiles(PRODUCT, frame, lambda tile: max(implicit_gemm.shared_bytes(tile, frame.element, w) for w in ways))
     return rank_tiles(found, of.slices * frame.batch * out.height * out.width, out.padded, frame.processors)
 
 
 def split_of(tile: Tile, blocks: int, pixels: int, tiles: int, processors: int) -> int:
-    """Pixels per part for about `blocks` blocks per multiprocessor; whole stages, and `MINIMUM` pixels or more.
+    """Pixels per split for about `blocks` blocks per multiprocessor; whole stages, and `MINIMUM` pixels or more.
 
     `tiles`: of the weights.
     """
@@ -110,7 +110,7 @@ def split_of(tile: Tile, blocks: int, pixels: int, tiles: int, processors: int) 
 def weight_tiles(case: Case) -> tuple[tuple[Tile, int], ...]:
     """Configurations of the weight gradient: a tile, and blocks per multiprocessor, the most promising first."""
     frame, of = case.frame, operands_of(case.frame, case.step)
-    dy = frame.image(case.step.output, True).first_of(of.slices)
+    dy = frame.tensor(case.step.output, True).first_of(of.slices)
     pixels, found = frame.batch * dy.height * dy.width, []
     for tile in _tiles(WEIGHT, frame, lambda tile: weight_gradient.shared_bytes(tile, frame.element)):
         tiles = of.slices * blocks_of(dy.padded, tile.rows) * blocks_of(of.taps.total, tile.columns)

@@ -60,12 +60,12 @@ SIGNATURE: Final = KernelSignature((
 
 
 @device_function
-def find_phase(part, w, kernel_height, kernel_width):
+def find_phase(product, w, kernel_height, kernel_width):
     """First row and column of out in the phase, rows and columns of its taps, and its padding above and on the left.
 
     Pixel (y, x) of out takes tap (ky, kx) if y + top - ky and x + left - kx are multiples of the stride.
     """
-    y, x = i32(i32(part // w.stride_x) % w.stride_y), i32(part % w.stride_x)
+    y, x = i32(i32(product // w.stride_x) % w.stride_y), i32(product % w.stride_x)
     down, across = i32(y + w.top), i32(x + w.left)
     tall = i32((kernel_height - down % w.stride_y + w.stride_y - 1) // w.stride_y)
     wide = i32((kernel_width - across % w.stride_x + w.stride_x - 1) // w.stride_x)
@@ -191,14 +191,14 @@ def make_convolution(arithmetic: str, numbers: tuple[int, ...], window: str, sli
         x, weight, bias, out, mask, rows, columns, depth, total, windows, channels, kernel_height, kernel_width,
         out_height, out_width, ldo, ldm, activation, masking, accumulate,
     ):
-        part, top, left, y, xx = i32(cuda.blockIdx.z), windows.top, windows.left, i32(0), i32(0)
+        product, top, left, y, xx = i32(cuda.blockIdx.z), windows.top, windows.left, i32(0), i32(0)
         if PHASES:
-            y, xx, tall, kernel_width, top, left = find_phase(part, windows, kernel_height, kernel_width)
+            y, xx, tall, kernel_width, top, left = find_phase(product, windows, kernel_height, kernel_width)
             total = i32(tall * kernel_width * channels)
         if sliced or PHASES:
-            weight = u64(weight + u64(i64(part) * (total if CROSSED else columns) * depth * E))
+            weight = u64(weight + u64(i64(product) * (total if CROSSED else columns) * depth * E))
         if sliced:
-            number = i64(part // (windows.stride_y * windows.stride_x) if PHASES else part)
+            number = i64(product // (windows.stride_y * windows.stride_x) if PHASES else product)
             x, bias, out, mask = find_slice(number, x, bias, out, mask, i32(channels * E), columns, i32(columns * E))
         base, tid = ptx.shared_address(cuda.shared.array(0, u8)), i32(cuda.threadIdx.x)
         lane, warp = i32(tid & 31), i32(tid >> 5)

@@ -124,9 +124,9 @@ class Operands:
         return frame.packed(f"{step.node}.weight", lambda: pack_forward(self.filters(), self.taps, frame.element))
 
     def gradient_positions(self, element: int, bias: bool) -> Array:
-        """Index in a partial result of each weight, then of each bias where it is trained.
+        """Index in a partial sum of each weight, then of each bias where it is trained.
 
-        A partial result has the weights and biases of each slice in turn.
+        A partial sum has the weights and biases of each slice in turn.
         """
         filters = self.filters()
         packed = pack_forward(filters, self.taps, element)[:, : self.taps.total]
@@ -135,7 +135,7 @@ class Operands:
         return np.concatenate([weights, (every // own + 1) * own * self.taps.total + every]) if bias else weights
 
     def is_gradient_in_order(self, element: int) -> bool:
-        """Whether a partial result has the weights, and then the biases, in their order and nothing else."""
+        """Whether a partial sum has the weights, and then the biases, in their order and nothing else."""
         if self.slices > 1:
             return False
         positions = self.gradient_positions(element, True)
@@ -155,6 +155,6 @@ def operands_of(frame: Frame, step: Step, gradient: bool = False) -> Operands:
 
         return Operands(x, POINT, taps_of(x, POINT, False), filters)
     slices, window = slices_of(frame, step), window_of(frame, step)
-    x = frame.image(value, gradient).first_of(slices)
+    x = frame.tensor(value, gradient).first_of(slices)
     taps = taps_of(x, window, reads_image(step))
     return Operands(x, window, taps, lambda: frame.filters(step, slices), slices)

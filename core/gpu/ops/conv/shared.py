@@ -96,7 +96,7 @@ shared_backward_input: Final = make_shared(False)
 
 @kernel
 def shared_backward_weight(
-    x: Batch, dy: Batch, parts: Matrix, weight: Filters, stride: Pair, pad: Pair, pixels: Int
+    x: Batch, dy: Batch, partials: Matrix, weight: Filters, stride: Pair, pad: Pair, pixels: Int
 ) -> None:
     """Grid: (tiles of filters x channels, taps, slices of `pixels` pixels); `weight` only lends its shape."""
     dy_tile = cuda.shared.array((SIDE, SIDE), float32)  # (pixel, filter)
@@ -124,7 +124,7 @@ def shared_backward_weight(
             total += dy_tile[p, index(ty)] * x_tile[p, index(tx)]
         cuda.syncthreads()  # no thread reads them any more
     if o0 + ty < filters and c0 + tx < depth:
-        parts[cuda.blockIdx.z, ((o0 + ty) * weight.shape[1] * width + cuda.blockIdx.y) * depth + c0 + tx] = total
+        partials[cuda.blockIdx.z, ((o0 + ty) * weight.shape[1] * width + cuda.blockIdx.y) * depth + c0 + tx] = total
 
 
 def _chunk(case: KernelCase, forward: bool) -> tuple[int, int]:
@@ -161,8 +161,8 @@ def launch_shared_backward_weight(case: KernelCase, arrays: StepArrays) -> None:
     x, dy, dweight = arrays["x"], arrays["dy"], arrays["dweight"]
     filters, height, width, depth = dweight.shape
     slices = blocks_of(dy.size // filters, SLICE_PIXELS)
-    parts = arrays.scratch("weight slices", (slices, dweight.size))
+    partials = arrays.scratch("weight slices", (slices, dweight.size))
     grid = (blocks_of(filters, SIDE) * blocks_of(depth, SIDE), height * width, slices)
-    shared_backward_weight[at(grid, (SIDE, SIDE))](x, dy, parts, dweight, *geometry(case), SLICE_PIXELS)
-    sum_rows[over(dweight.size)](parts, flat(dweight))
+    shared_backward_weight[at(grid, (SIDE, SIDE))](x, dy, partials, dweight, *geometry(case), SLICE_PIXELS)
+    sum_rows[over(dweight.size)](partials, flat(dweight))
     launch_bias_gradient(arrays)

@@ -11,9 +11,9 @@ filters, and the bias gradient as one more product, with ones.
 ```
 
 Rows of a stage are pixels and 16 (bf16) or 32 bytes longer than their data; fragments are read across them, transposed.
-Every block of the third grid axis writes a partial result of its own and `reduction` adds those in a fixed order: no
+Every block of the third grid axis writes a partial sum of its own and `reduction` adds those in a fixed order: no
 atomics, the same bits every time. A single one that has the order of the weights is the gradient itself. Bytes: dy once
-for each BN of k, windows once for each BF filters, from L2 mostly; and 4 bytes x splits x weights of partial results.
+for each BN of k, windows once for each BF filters, from L2 mostly; and 4 bytes x splits x weights of partial sums.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ def shared_bytes(tile: Tile, element: int) -> int:
 
 SIGNATURE: Final = KernelSignature((
     *pointers(x="activations (N, height, width, channels)", dy="gradient (pixels, filters)",
-              partial="partial results (splits, size)", biases="those of the biases, in the same memory, or 0"),
-    *ints(pixels="pixels of dy", split="pixels of a partial result", filters="filters, up to 16 bytes",
-          packed="rows of a partial result: `filters` again, or the compiler copies the sums in every iteration",
-          depth="columns of a partial result: taps x channels"),
+              partial="partial sums (splits, size)", biases="those of the biases, in the same memory, or 0"),
+    *ints(pixels="pixels of dy", split="pixels of a partial sum", filters="filters, up to 16 bytes",
+          packed="rows of a partial sum: `filters` again, or the compiler copies the sums in every iteration",
+          depth="columns of a partial sum: taps x channels"),
     WINDOWS,
     *ints(channels="channels of a tap", kernel_width="columns of the window"),
     *pitches(ldy="dy"),
-    *ints(size="floats of a partial result: weights, then biases"),
+    *ints(size="floats of a partial sum: weights, then biases"),
 ))  # fmt: skip
 
 
@@ -54,7 +54,7 @@ def make_window_sender(tile: Tile, element: int, border: bool) -> Any:
     @device_function
     def send_windows(slot, x, at, end, w, ky, kx, ko, tid):
         for j in range(ROUNDS):
-            r, part = i32((tid + j * TH) // CH), i32((tid + j * TH) % CH)
+            r, vector = i32((tid + j * TH) // CH), i32((tid + j * TH) % CH)
             m = u32(at + r)
             n = divide(m, w.by_area)
             rest = u32(m - n * u32(w.area))
@@ -67,7 +67,7 @@ def make_window_sender(tile: Tile, element: int, border: bool) -> Any:
             inside = i64(i32(y * w.row_pitch + xx * w.pitch + ko[j]))
             source = u64(x + u64((i64(n) * i64(w.image_pitch) + inside) * element))
             if LOADS % TH == 0 or tid + j * TH < LOADS:
-                to = u32(slot + u32(r * ROW + part * 16))
+                to = u32(slot + u32(r * ROW + vector * 16))
                 ptx.copy_async16_cached(to, source if ok else x, u32(16) if ok else u32(0))
 
     return send_windows
@@ -92,7 +92,7 @@ def make_tap_finder(tile: Tile, element: int) -> Any:
 
 
 def make_partial_writer(tile: Tile) -> Any:
-    """Device function: a warp's sums, and where `biased` those of the bias, to its block's partial result."""
+    """Device function: a warp's sums, and where `biased` those of the bias, to its block's partial sum."""
     TM, TN = tile.fragments
 
     @device_function

@@ -30,8 +30,8 @@ MOST_READ: Final = 16 << 20
 """Bytes of weights that the input gradients of several groups read; beyond it products of tiles are faster."""
 LONG: Final = 512
 """Inputs from which four warps share a row of weights."""
-COLUMNS, PARTS = 16, 128
-"""Of the input gradient: inputs per block, and parts of the units."""
+COLUMNS, SPLITS = 16, 128
+"""Of the input gradient: inputs per block, and splits of the units."""
 IMAGES: Final = 4
 """Of the weight gradient: images that a thread loads at once."""
 LOADED: Final = 4 * IMAGES
@@ -93,8 +93,8 @@ def make_gemv(images: int, warps: int) -> Any:
         if t < UNITS * M and first + mine < columns:
             biased = bias != u64(0) and first + mine < units
             total = load_float(u64(bias + u64(i64(first + mine) * 4))) if biased else f32(0.0)
-            for part in range(warps):
-                total = f32(total + shared[i32((mine * warps + part) * M + m)])
+            for w in range(warps):
+                total = f32(total + shared[i32((mine * warps + w) * M + m)])
             store_float(u64(out + u64((i64(m) * ldo + first + mine) * 4)), activate(total, activation))
 
     return gemv
@@ -102,15 +102,15 @@ def make_gemv(images: int, warps: int) -> Any:
 
 def make_gemv_transposed(images: int) -> Any:
     """The input gradient of `images` per block, masked and added if requested."""
-    M, SUMS, STORED = images, 4 * images, PARTS // 8 * COLUMNS * images
+    M, SUMS, STORED = images, 4 * images, SPLITS // 8 * COLUMNS * images
     AT_ONCE = 4 if images <= 4 else 2  # units whose weights a thread loads at once: more do not fit into registers
 
     @device_function
     def load_weights(weight, n, units, inputs, w, j):
-        at = i64(i64(n + j * PARTS) * inputs) if n + j * PARTS < units else i64(0)
+        at = i64(i64(n + j * SPLITS) * inputs) if n + j * SPLITS < units else i64(0)
         v = load4(u64(weight + u64(at * 4)))
         for i in range(4):
-            w[j * 4 + i] = bits_to_float(v[i]) if n + j * PARTS < units else f32(0.0)
+            w[j * 4 + i] = bits_to_float(v[i]) if n + j * SPLITS < units else f32(0.0)
 
     load_all, WEIGHTS = unrolled(load_weights, AT_ONCE), 4 * AT_ONCE
 
@@ -122,12 +122,12 @@ def make_gemv_transposed(images: int) -> Any:
         first, start, lane = i32(i32(cuda.blockIdx.x) * COLUMNS), i32(i32(cuda.blockIdx.y) * M), i32(t & 3)
         own = u64(weight + u64(i64(min(i32(first + lane * 4), i32(inputs - 4))) * 4))
         clear(sums)
-        for n in range(i32(t >> 2), units, PARTS * AT_ONCE):
+        for n in range(i32(t >> 2), units, SPLITS * AT_ONCE):
             load_all(own, n, units, inputs, w)
             for j in range(AT_ONCE):
                 for m in range(M):
                     image = i64(min(i32(start + m), i32(images - 1)))
-                    at = i64(image * ldy + min(i32(n + j * PARTS), i32(units - 1)))
+                    at = i64(image * ldy + min(i32(n + j * SPLITS), i32(units - 1)))
                     g = load_float(u64(dy + u64(at * 4)))
                     for i in range(4):
                         sums[m * 4 + i] = f32(sums[m * 4 + i] + f32(g * w[j * 4 + i]))
@@ -140,7 +140,7 @@ def make_gemv_transposed(images: int) -> Any:
         m, column = i32(start + t // COLUMNS), i32(first + (t & i32(COLUMNS - 1)))
         if t < COLUMNS * M and m < images and column < inputs:
             total = f32(0.0)
-            for warp in range(PARTS // 8):
+            for warp in range(SPLITS // 8):
                 total = f32(total + shared[i32(warp * COLUMNS * M + t)])
             if masking != 0 and not passes(load_float(u64(mask + u64((i64(m) * ldm + column) * 4))), masking):
                 total = f32(0.0)
@@ -207,7 +207,7 @@ def refuse(case: Case) -> str:
 
 def write_forward(case: Case) -> None:
     frame, step = case.frame, case.step
-    (x, _), out = frame.flat(step.inputs[0]), frame.image(step.output)
+    (x, _), out = frame.flat(step.inputs[0]), frame.tensor(step.output)
     warps = 4 if x.channels > LONG else 1
     values = {
         "x": x.address, "weight": frame.weight(f"{step.node}.weight"), "bias": bias_of(frame, step), "out": out.address,
@@ -215,14 +215,14 @@ def write_forward(case: Case) -> None:
         "activation": RELU[step.activation],
     }  # fmt: skip
     frame.add(make_launch(
-        step.node, FORWARD, "fused", make_gemv, (frame.batch, warps), FORWARD_SIGNATURE, values,
+        step.node, FORWARD, make_gemv, (frame.batch, warps), FORWARD_SIGNATURE, values,
         (blocks_of(out.padded * warps, 4),), (128,), moved=4 * x.channels * out.channels,
     ))  # fmt: skip
 
 
 def write_input(case: Case) -> None:
     frame, step = case.frame, case.step
-    dy, (dx, _) = frame.image(step.output, True), frame.flat(step.inputs[0], True)
+    dy, (dx, _) = frame.tensor(step.output, True), frame.flat(step.inputs[0], True)
     values = {
         "dy": dy.address, "weight": frame.weight(f"{step.node}.weight"), "out": dx.address, "inputs": dx.channels,
         "units": dy.channels, "images": frame.batch, "ldy": dy.pitch, "ldo": dx.pitch,
@@ -230,14 +230,14 @@ def write_input(case: Case) -> None:
     }  # fmt: skip
     grid, images = (blocks_of(dx.channels, COLUMNS), blocks_of(frame.batch, GROUP)), min(frame.batch, GROUP)
     frame.add(make_launch(
-        step.node, INPUT, "fused", make_gemv_transposed, (images,), INPUT_SIGNATURE, values, grid, (4 * PARTS,),
+        step.node, INPUT, make_gemv_transposed, (images,), INPUT_SIGNATURE, values, grid, (4 * SPLITS,),
         moved=4 * dx.channels * dy.channels, resident=1,
     ))  # fmt: skip
 
 
 def write_weight(case: Case) -> None:
     frame, step = case.frame, case.step
-    (x, _), dy = frame.flat(step.inputs[0]), frame.image(step.output, True)
+    (x, _), dy = frame.flat(step.inputs[0]), frame.tensor(step.output, True)
     if not frame.trains(step, "weight"):
         return
     biased = has_bias(step) and frame.trains(step, "bias")
@@ -247,6 +247,6 @@ def write_weight(case: Case) -> None:
         "images": frame.batch, "accumulate": int(case.backward.accumulate), "ldx": x.pitch, "ldy": dy.pitch,
     }  # fmt: skip
     frame.add(make_launch(
-        step.node, WEIGHT, "fused", outer_product, (), WEIGHT_SIGNATURE, values,
+        step.node, WEIGHT, outer_product, (), WEIGHT_SIGNATURE, values,
         (blocks_of(x.vectors * blocks_of(dy.channels, 4), 128),), (128,), moved=4 * x.channels * dy.channels, stream=1,
     ))  # fmt: skip

@@ -114,10 +114,10 @@ def launch_product(kernel: TeachingKernel, a: DeviceArray, b: DeviceArray, c: De
     slices = max(1, min(BLOCKS_WANTED // tiles, depth // (16 * DEPTH)))
     each = blocks_of(blocks_of(depth, slices), DEPTH) * DEPTH
     slices = blocks_of(depth, each)
-    parts = c.reshape(1, rows, columns)
+    partials = c.reshape(1, rows, columns)
     if slices > 1:
-        parts = a.owner.scratch(f"slices {rows} {columns}", (slices, rows, columns))
+        partials = a.owner.scratch(f"slices {rows} {columns}", (slices, rows, columns))
     grid = (blocks_of(rows, TILE), blocks_of(columns, TILE), slices)
-    kernel[at(grid, (SIDE, SIDE))](a, b, parts, each)
+    kernel[at(grid, (SIDE, SIDE))](a, b, partials, each)
     if slices > 1:
-        sum_rows[over(rows * columns)](parts.reshape(slices, rows * columns), flat(c))
+        sum_rows[over(rows * columns)](partials.reshape(slices, rows * columns), flat(c))

@@ -76,13 +76,13 @@ def make_depthwise(element: int, gradient: bool, shape: tuple[int, int, int, int
         at = i32(cuda.grid(1))
         if at >= pixels.total:
             return
-        pixel, part, n, oy, ox = find_pixel(at, pixels)
+        pixel, vector, n, oy, ox = find_pixel(at, pixels)
         height, width, padding = sides.height, sides.width, (top, left, bottom, right)
         sums = cuda.local.array(VEC, f32)
         value = cuda.local.array(VEC, f32)
         filt = cuda.local.array(VEC, f32)
         for i in range(VEC):
-            sums[i] = load_float(u64(bias + u64(i64(part * VEC + i) * 4))) if bias != u64(0) else f32(0.0)
+            sums[i] = load_float(u64(bias + u64(i64(vector * VEC + i) * 4))) if bias != u64(0) else f32(0.0)
             filt[i] = share(oy, ox, height, width, padding) if AVERAGE and not gradient else f32(0.0)
         for ky in range(KH):
             for kx in range(KW):
@@ -93,9 +93,9 @@ def make_depthwise(element: int, gradient: bool, shape: tuple[int, int, int, int
                 else:
                     y, xx = i32(oy * SY - top + ky), i32(ox * SX - left + kx)
                     ok = y >= 0 and y < height and xx >= 0 and xx < width
-                take(x, ok, n, y, xx, height, width, sides.ldx, part, value)
+                take(x, ok, n, y, xx, height, width, sides.ldx, vector, value)
                 if not AVERAGE:
-                    tap = i64(i64(ky * KW + kx) * pixels.vectors + part)
+                    tap = i64(i64(ky * KW + kx) * pixels.vectors + vector)
                     unpack(load4(u64(weight + u64(tap * 16))), filt)
                 elif gradient:
                     mine = share(y, xx, sides.ho, sides.wo, padding) if ok else f32(0.0)
@@ -105,7 +105,7 @@ def make_depthwise(element: int, gradient: bool, shape: tuple[int, int, int, int
                     sums[i] = f32(sums[i] + (f32(value[i] * filt[i]) if ok else f32(0.0)))
         for i in range(VEC):
             sums[i] = activate(sums[i], activation)
-        deliver(pack(sums), mask, out, i64(pixel), part, ldm, sides.ldo, masking, accumulate)
+        deliver(pack(sums), mask, out, i64(pixel), vector, ldm, sides.ldo, masking, accumulate)
 
     return depthwise
 
@@ -123,7 +123,7 @@ def make_depthwise_weight(element: int, shape: tuple[int, int, int, int], tap_ro
         rows = i32(256 // wide)
         ty = i32(t // wide)
         first, vectors = i32(i32(cuda.blockIdx.x) * wide), pixels.vectors  # `first`: vector of the block
-        part = i32(first + t - ty * wide)
+        vector = i32(first + t - ty * wide)
         start, height, width = i32(i32(cuda.blockIdx.z) * split), sides.height, sides.width
         count = i32(divide(pixels.total, pixels.by_vectors))
         end = i32(min(i32(start + split), count))
@@ -131,19 +131,19 @@ def make_depthwise_weight(element: int, shape: tuple[int, int, int, int], tap_ro
         value = cuda.local.array(VEC, f32)
         other = cuda.local.array(VEC, f32)
         clear(sums)
-        if part < vectors and ty < rows:
+        if vector < vectors and ty < rows:
             for m in range(i32(start + ty), end, rows):
                 n = divide(m, pixels.by_area)
                 rest = u32(u32(m) - n * u32(pixels.area))
                 oy = i32(divide(rest, pixels.by_columns))
                 y0, x0 = i32(oy * SY - top + ky), i32(i32(rest - u32(oy * pixels.columns)) * SX - left)
-                unpack(load4(u64(dy + u64((i64(m) * sides.ldo + part * VEC) * element))), value)
+                unpack(load4(u64(dy + u64((i64(m) * sides.ldo + vector * VEC) * element))), value)
                 for i in range(VEC):
                     sums[TAPS * VEC + i] = f32(sums[TAPS * VEC + i] + value[i])
                 for tap in range(TAPS):
                     y, xx = i32(y0 + tap // KW), i32(x0 + tap % KW)
                     ok = y >= 0 and y < height and xx >= 0 and xx < width
-                    take(x, ok, n, y, xx, height, width, sides.ldx, part, other)
+                    take(x, ok, n, y, xx, height, width, sides.ldx, vector, other)
                     for i in range(VEC):
                         at = tap * VEC + i
                         sums[at] = f32(sums[at] + (f32(value[i] * other[i]) if ok else f32(0.0)))

@@ -16,8 +16,8 @@ from core.gpu.frame import Frame, bias_of
 from core.gpu.launch import RELU, RESIDENT, SUM_BLOCKS, THREADS, Tensor, blocks_of, make_launch, vectors_per_row
 from core.gpu.ops.conv.backward_weight import add_sum
 from core.gpu.ops.depthwise import direct, strip_gradient, strips
+from core.gpu.ops.norm.fusion import between_norms, suits_strips
 from core.gpu.ops.norm.launches import place_sums, saved_of
-from core.gpu.ops.norm.pairs import between_norms, suits_strips
 from core.gpu.select import FORWARD, INPUT, Case
 from core.ops.window import read_window
 from core.program import Step
@@ -79,8 +79,8 @@ def _add_strips(
     """
     frame, groups, pairs = case.frame, x.padded // channels, blocks_of(columns, 2)
     wide = vectors_per_row(groups, strips.THREADS)
-    threads, parts = strips.THREADS // wide * wide, groups // wide
-    blocks = max(1, strips.THREADS * at_once // (blocks_of(threads, 32) * 32) * frame.processors // parts)
+    threads, across = strips.THREADS // wide * wide, groups // wide
+    blocks = max(1, strips.THREADS * at_once // (blocks_of(threads, 32) * 32) * frame.processors // across)
     best = _best_rows(frame.batch, rows, pairs, blocks * (threads // wide))
     per_image = blocks_of(rows, best)
     items = frame.batch * per_image * pairs
@@ -94,7 +94,7 @@ def _add_strips(
     }  # fmt: skip
     pixels = frame.batch * (x.height * x.width + out.height * out.width)
     launch = make_launch(
-        case.step.node, direction, "fused", factory, constants, signature, given, (blocks, parts), (threads,),
+        case.step.node, direction, factory, constants, signature, given, (blocks, across), (threads,),
         resident=at_once, moved=passes * frame.element * x.padded * pixels,
     )  # fmt: skip
     # One kernel for every count of channels: it is compiled for the most threads.
@@ -106,7 +106,7 @@ def forward_strips(case: Case) -> None:
     """The output; between batch norms also the sums of the one after."""
     frame, step, between = case.frame, case.step, between_norms(case.frame, case.step)
     stride, norm = read_window(step.attributes).stride[0], strips.PLAIN
-    x, out = frame.image(between[0].inputs[0] if between else step.inputs[0]), frame.image(step.output)
+    x, out = frame.tensor(between[0].inputs[0] if between else step.inputs[0]), frame.tensor(step.output)
     values: dict[str, Any] = {
         "weight": pack_filters(frame, step, x.padded), "bias": bias_of(frame, step), "out": out.address,
         "ldo": out.pitch, "activation": RELU[step.activation], "saved": 0, "partial": 0, **UNMASKED,
@@ -141,8 +141,8 @@ def backward_norms(case: Case) -> None:
     assert between is not None
     before, after = between
     stride = read_window(step.attributes).stride[0]
-    x, y = frame.image(before.inputs[0]), frame.image(step.output)
-    g, dx = frame.image(after.output, True), frame.image(before.output, True)
+    x, y = frame.tensor(before.inputs[0]), frame.tensor(step.output)
+    g, dx = frame.tensor(after.output, True), frame.tensor(before.output, True)
     size = 9 * x.padded
     values = {
         "partial": lambda blocks: frame.use(f"partial:{step.node}", 4 * size * blocks),
@@ -163,7 +163,7 @@ def backward_norms(case: Case) -> None:
 def _add_sum(case: Case, splits: int, size: int) -> None:
     """Add the partial weight gradients ``(splits, taps and perhaps a bias, channels)``."""
     channels, kh, kw, _ = case.frame.layout.offsets[f"{case.step.node}.weight"][1]
-    padded, taps, own = case.frame.image(case.step.output).padded, kh * kw, np.arange(channels)
+    padded, taps, own = case.frame.tensor(case.step.output).padded, kh * kw, np.arange(channels)
     weights = (np.arange(taps)[None, :] * padded + own[:, None]).reshape(-1)
     add_sum(
         case.backward, case.step, splits, size,
@@ -186,7 +186,7 @@ def write_direct(case: Case) -> None:
     constants = (frame.element, not forward, (*window.kernel, *window.stride), kind)
     moved = 16 * (values["total"] * target.passes + frame.batch * x.height * x.width * vectors)
     frame.add(make_launch(
-        step.node, case.direction, "fused", direct.make_depthwise, constants, direct.SIGNATURE, values,
+        step.node, case.direction, direct.make_depthwise, constants, direct.SIGNATURE, values,
         (blocks_of(values["total"], THREADS),), moved=moved,
     ))  # fmt: skip
 
@@ -209,7 +209,7 @@ def weights_direct(case: Case) -> None:
     }  # fmt: skip
     constants = (frame.element, (*window.kernel, *window.stride), tap_rows)
     frame.add(make_launch(
-        step.node, "backward_weight", "fused", direct.make_depthwise_weight, constants, direct.WEIGHT_SIGNATURE,
+        step.node, "backward_weight", direct.make_depthwise_weight, constants, direct.WEIGHT_SIGNATURE,
         values, (blocks_of(vectors, wide), kh // tap_rows, splits), (THREADS,), stream=1,
         resident=RESIDENT if kw <= 3 else 2,  # the sums of a longer row of taps need more registers
     ))  # fmt: skip

@@ -20,8 +20,10 @@ SLICE_PIXELS: Final = 2048
 
 
 @kernel
-def shared_backward_weight(x: Batch, dy: Batch, parts: Matrix, width: Int, taps: Int, stride: Pair, pad: Pair) -> None:
-    """Grid (channels / 32, taps, slices of pixels): parts (slices, C taps)."""
+def shared_backward_weight(
+    x: Batch, dy: Batch, partials: Matrix, width: Int, taps: Int, stride: Pair, pad: Pair
+) -> None:
+    """Grid (channels / 32, taps, slices of pixels): partials (slices, C taps)."""
     sums = cuda.shared.array((ROWS, COLUMNS), float32)
     lane, line = cuda.threadIdx.x, cuda.threadIdx.y
     c = cuda.blockIdx.x * COLUMNS + lane
@@ -38,16 +40,16 @@ def shared_backward_weight(x: Batch, dy: Batch, parts: Matrix, width: Int, taps:
                 total += dy[n, row, column, c] * x[n, y, z, c]
     total = add_lines(sums, total)
     if line == 0 and c < dy.shape[3]:
-        parts[cuda.blockIdx.z, c * taps + cuda.blockIdx.y] = total
+        partials[cuda.blockIdx.z, c * taps + cuda.blockIdx.y] = total
 
 
 def launch_shared_backward_weight(case: KernelCase, arrays: StepArrays) -> None:
     dy, dweight = arrays["dy"], arrays["dweight"]
     channels, height, width, _ = dweight.shape
     slices = blocks_of(dy.size // channels, SLICE_PIXELS)
-    parts = arrays.scratch("depthwise slices", (slices, dweight.size))
+    partials = arrays.scratch("depthwise slices", (slices, dweight.size))
     grid = (blocks_of(channels, COLUMNS), height * width, slices)
     where = at(grid, (COLUMNS, ROWS))
-    shared_backward_weight[where](arrays["x"], dy, parts, width, height * width, *geometry(case))
-    sum_rows[over(dweight.size)](parts, flat(dweight))
+    shared_backward_weight[where](arrays["x"], dy, partials, width, height * width, *geometry(case))
+    sum_rows[over(dweight.size)](partials, flat(dweight))
     launch_bias_gradient(arrays)

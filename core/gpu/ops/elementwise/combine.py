@@ -22,7 +22,7 @@ from core.gpu.parts.vectors import PACK, UNPACK, activate, clear, divide, find_v
 from core.gpu.select import FORWARD, Case
 from core.ops.activation import ACTIVATIONS as REFERENCES
 from core.ops.dropout import GOLDEN, threshold
-from core.program import Step, Value, concat_parts
+from core.program import Step, Value, concat_slices
 
 COMBINE: Final = KernelSignature((
     *pointers(a="activations (pixels, C)", b="activations (pixels, C), or one pixel per image (N, C); 0 for none"),
@@ -77,20 +77,20 @@ def make_combine(element: int, kind: str) -> Any:
         at = i32(cuda.grid(1))
         if at >= total:
             return
-        pixel, part = find_vector(at, vectors, by_vectors)
+        pixel, vector = find_vector(at, vectors, by_vectors)
         row = i64(pixel)
         x = cuda.local.array(VEC, f32)
         y = cuda.local.array(VEC, f32)
         if not BROADCAST:
-            unpack(load4_ordered(u64(a + u64((row * lda + part * VEC) * element))), x)
+            unpack(load4_ordered(u64(a + u64((row * lda + vector * VEC) * element))), x)
         if b != u64(0):
             other = row if PER_PIXEL else i64(divide(pixel, by_area))
-            unpack(load4_ordered(u64(b + u64((other * ldb + part * VEC) * element))), y)
+            unpack(load4_ordered(u64(b + u64((other * ldb + vector * VEC) * element))), y)
         else:
             clear(y)
         for i in range(VEC):
             x[i] = f32(y[i] * share) if BROADCAST else apply(x[i], y[i], activation)
-        deliver(pack(x), mask, out, row, part, ldm, ldo, masking, accumulate)
+        deliver(pack(x), mask, out, row, vector, ldm, ldo, masking, accumulate)
 
     return combine
 
@@ -149,17 +149,17 @@ def make_dropout(element: int) -> Any:
         at = i32(cuda.grid(1))
         if at >= total:
             return
-        pixel, part = find_vector(at, vectors, by_vectors)
+        pixel, vector = find_vector(at, vectors, by_vectors)
         row = i64(pixel)
         n = divide(pixel, by_area)
-        place = u32(u32(pixel - n * u32(area)) * u32(channels) + u32(part * VEC))
+        place = u32(u32(pixel - n * u32(area)) * u32(channels) + u32(vector * VEC))
         photo = u32(u32(_read_first(control)) + n)
         words = image_words(_read_seed(control), u32(_read_step(control)), key, photo)
         x = cuda.local.array(VEC, f32)
-        unpack(load4_ordered(u64(a + u64((row * lda + part * VEC) * element))), x)
+        unpack(load4_ordered(u64(a + u64((row * lda + vector * VEC) * element))), x)
         for i in range(VEC):
             x[i] = f32(x[i] * scale) if element_bits(u32(place + u32(i)), words) >= threshold else f32(0.0)
-        deliver(pack(x), mask, out, row, part, ldm, ldo, masking, accumulate)
+        deliver(pack(x), mask, out, row, vector, ldm, ldo, masking, accumulate)
 
     return dropout
 
@@ -182,8 +182,8 @@ def make_layout(element: int, pads: bool) -> Any:
         at = i32(cuda.grid(1))
         if at >= total:
             return
-        pixel, part = find_vector(at, vectors, by_vectors)
-        first = i32(part * VEC)
+        pixel, vector = find_vector(at, vectors, by_vectors)
+        first = i32(vector * VEC)
         values = cuda.local.array(VEC, f32)
         if pads:
             for i in range(VEC):
@@ -214,7 +214,7 @@ def combine_launch(
     }  # fmt: skip
     read = (kind != "broadcast") + (b is not None and kind not in PER_IMAGE)
     return make_launch(
-        layer, direction, "fused", make_combine, (frame.element, kind), COMBINE, values, (blocks_of(total, THREADS),),
+        layer, direction, make_combine, (frame.element, kind), COMBINE, values, (blocks_of(total, THREADS),),
         moved=total * 16 * (read + target.passes),
     )  # fmt: skip
 
@@ -239,16 +239,16 @@ def forward(case: Case) -> None:
 def backward(case: Case) -> None:
     """The gradient of each input that needs one; for a concatenation from its own channels of the output's."""
     step = case.step
-    parts = concat_parts(step) if step.op == "concat" else [(value, step.output) for value in step.inputs]
-    for value, source in parts:
+    slices = concat_slices(step) if step.op == "concat" else [(value, step.output) for value in step.inputs]
+    for value, source in slices:
         if case.frame.wants(value):
             case.frame.add(_input_gradient(case, value, source))
 
 
 def concat_forward(case: Case) -> None:
     frame, step = case.frame, case.step
-    for value, part in concat_parts(step):
-        frame.add(combine_launch(frame, step.node, "forward", "sum", frame.shaped(value), None, frame.shaped(part)))
+    for value, out in concat_slices(step):
+        frame.add(combine_launch(frame, step.node, "forward", "sum", frame.shaped(value), None, frame.shaped(out)))
 
 
 def _input_gradient(case: Case, value: Value, source: Value) -> Launch:
@@ -283,6 +283,6 @@ def dropout(case: Case) -> None:
         **target.values, "key": step.attributes["key"], "threshold": threshold(rate), "scale": 1 / (1 - rate),
     }  # fmt: skip
     frame.add(make_launch(
-        step.node, case.direction, "fused", make_dropout, (frame.element,), DROPOUT, values,
+        step.node, case.direction, make_dropout, (frame.element,), DROPOUT, values,
         (blocks_of(total, THREADS),), moved=total * 16 * (1 + target.passes),
     ))  # fmt: skip

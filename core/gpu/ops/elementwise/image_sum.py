@@ -49,19 +49,19 @@ def make_image_sum(element: int, product: bool) -> Any:
     def image_sum(a, b, mask, out, hw, vectors, lda, ldb, ldm, ldo, masking, accumulate, factor):
         sums = cuda.shared.array((ROWS, SUMS), f32)
         tx, ty = i32(cuda.threadIdx.x), i32(cuda.threadIdx.y)
-        n, part = i64(cuda.blockIdx.y), i32(i32(cuda.blockIdx.x) * WIDE + tx)
+        n, vector = i64(cuda.blockIdx.y), i32(i32(cuda.blockIdx.x) * WIDE + tx)
         total = cuda.local.array(VEC, f32)
         x = cuda.local.array(VEC, f32)
         y = cuda.local.array(VEC, f32)
         raw = cuda.local.array(RAW, u32)
         raw2 = cuda.local.array(RAW, u32)
         clear(total)
-        for p in range(ty, hw if part < vectors else 0, ROWS * AHEAD):
+        for p in range(ty, hw if vector < vectors else 0, ROWS * AHEAD):
             for w in range(AHEAD):
                 row = i64(n * hw + min(i32(p + w * ROWS), i32(hw - 1)))
-                load(u64(a + u64((row * lda + part * VEC) * element)), raw, w * 4)
+                load(u64(a + u64((row * lda + vector * VEC) * element)), raw, w * 4)
                 if product:
-                    load(u64(b + u64((row * ldb + part * VEC) * element)), raw2, w * 4)
+                    load(u64(b + u64((row * ldb + vector * VEC) * element)), raw2, w * 4)
             for w in range(AHEAD):
                 unpack(raw, w * 4, x, 0)
                 if product:
@@ -72,12 +72,12 @@ def make_image_sum(element: int, product: bool) -> Any:
         for i in range(VEC):
             sums[ty, i32(tx * VEC + i)] = total[i]
         cuda.syncthreads()  # the sums of all rows are there
-        if ty == 0 and part < vectors:
+        if ty == 0 and vector < vectors:
             for i in range(VEC):
                 for other in range(1, ROWS):
                     total[i] = f32(total[i] + sums[other, i32(tx * VEC + i)])
                 total[i] = f32(total[i] * factor)
-            deliver(pack(total), mask, out, n, part, ldm, ldo, masking, accumulate)
+            deliver(pack(total), mask, out, n, vector, ldm, ldo, masking, accumulate)
 
     return image_sum
 
@@ -89,7 +89,7 @@ def _sum_launch(case: Case, a: Tensor, b: Tensor | None, out: Tensor, factor: fl
         "ldb": b.pitch if b else 0, "ldo": out.pitch, **target.values, "factor": factor,
     }  # fmt: skip
     return make_launch(
-        case.step.node, case.direction, "fused", make_image_sum, (frame.element, b is not None), IMAGE_SUM, values,
+        case.step.node, case.direction, make_image_sum, (frame.element, b is not None), IMAGE_SUM, values,
         (blocks_of(vectors, WIDE), frame.batch), (WIDE, ROWS), moved=frame.batch * area * vectors * 16 * (1 + bool(b)),
     )  # fmt: skip
 

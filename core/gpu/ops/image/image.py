@@ -210,7 +210,7 @@ def make_photo(element: int, channels: int, pixel: int) -> Any:
 def image_launch(frame: Frame) -> Launch:
     node, at = frame.program.graph.node(PHOTO), frame.block("control")
     height, width, channels = node.shape
-    x, (top, left, *_) = frame.image(Value(PHOTO, node.shape)), frame.border
+    x, (top, left, *_) = frame.tensor(Value(PHOTO, node.shape)), frame.border
     offsets = find_offsets(frame.batch)
     mean, std = [tuple(float(v) for v in node.attributes[k]) for k in ("mean", "std")]  # type: ignore[union-attr]
     total = height * width
@@ -225,6 +225,6 @@ def image_launch(frame: Frame) -> Launch:
     if blocks * frame.batch < RESIDENT * frame.processors:
         blocks = blocks_of(total, THREADS)
     return make_launch(
-        PHOTO, "forward", "fused", make_photo, (frame.element, channels, x.pitch), IMAGE, values,
+        PHOTO, "forward", make_photo, (frame.element, channels, x.pitch), IMAGE, values,
         (blocks, frame.batch), moved=frame.batch * total * (3 + x.pitch * x.element), resident=4,
     )  # fmt: skip

@@ -66,14 +66,14 @@ def make_mean(element: int) -> Any:
         groups, group = i32(128 // wide), i32(t // wide)
         value = cuda.local.array(VEC, f32)
         sums = cuda.local.array(VEC, f32)
-        for part in range(i32(t % wide), vectors if group < groups else 0, wide):
+        for vector in range(i32(t % wide), vectors if group < groups else 0, wide):
             clear(sums)
             for p in range(group, hw, groups):
-                unpack(load4(u64(base + u64((i64(p) * ldx + part * VEC) * element))), value)
+                unpack(load4(u64(base + u64((i64(p) * ldx + vector * VEC) * element))), value)
                 for i in range(VEC):
                     sums[i] = f32(sums[i] + value[i])
             for i in range(VEC):
-                scores[i32(classes + (group * vectors + part) * VEC + i)] = sums[i]
+                scores[i32(classes + (group * vectors + vector) * VEC + i)] = sums[i]
         cuda.syncthreads()  # the partial sums of all groups are there
         for c in range(t, classes, 128):
             total = f32(0.0)
@@ -95,14 +95,14 @@ def make_broadcast(element: int) -> Any:
         cuda.syncthreads()  # the gradients of all classes are there
         value, vectors = cuda.local.array(VEC, f32), i32((classes + VEC - 1) // VEC)
         for i in range(i32(cuda.threadIdx.x), hw * vectors, 128):
-            p, part = i32(i // vectors), i32(i % vectors)
-            unpack(load4(u64(base + u64((i64(p) * ldx + part * VEC) * element))), value)
+            p, vector = i32(i // vectors), i32(i % vectors)
+            unpack(load4(u64(base + u64((i64(p) * ldx + vector * VEC) * element))), value)
             for j in range(VEC):
-                c = i32(part * VEC + j)
+                c = i32(vector * VEC + j)
                 value[j] = scores[c] if c < classes and passes(value[j], activation) else f32(0.0)
             v = pack(value)
             row = i64(i64(cuda.blockIdx.x) * hw + p)
-            store4(u64(dx + u64((row * ldd + part * VEC) * element)), v[0], v[1], v[2], v[3])
+            store4(u64(dx + u64((row * ldd + vector * VEC) * element)), v[0], v[1], v[2], v[3])
 
     return broadcast
 
@@ -264,12 +264,12 @@ def head_launch(frame: Frame, gradient: Tensor | None, masking: str) -> Launch:
     kind = "labels" if program.training and program.steps[-1].op == LOSSES[1] else "targets" if has_targets else ""
     constants = (frame.element, *((kind,) if kind else ()))
     return make_launch(
-        "loss" if program.training else "logits", "forward", "fused", make_head, constants, HEAD, values,
+        "loss" if program.training else "logits", "forward", make_head, constants, HEAD, values,
         (frame.batch,), (THREADS,), shared_bytes(classes, frame.element),
     )  # fmt: skip
 
 
 def write(case: Case) -> None:
     """The loss, and for its gradient that too."""
-    gradient = None if case.direction == FORWARD else case.frame.image(case.step.inputs[0], True)
+    gradient = None if case.direction == FORWARD else case.frame.tensor(case.step.inputs[0], True)
     case.frame.add(head_launch(case.frame, gradient, ""))

@@ -48,30 +48,30 @@ def make_softmax(element: int, gradient: bool) -> Any:
         made = cuda.local.array(VEC, f32)
         top, total = f32(-3.0e38), f32(0.0)
         if not gradient:
-            for part in range(t, vectors, 32):
-                unpack(load4(u64(x + u64((i64(row) * ldx + part * VEC) * element))), value)
+            for vector in range(t, vectors, 32):
+                unpack(load4(u64(x + u64((i64(row) * ldx + vector * VEC) * element))), value)
                 for i in range(VEC):
-                    top = max(top, value[i] if part * VEC + i < channels else top)
+                    top = max(top, value[i] if vector * VEC + i < channels else top)
             for step in range(5):
                 top = max(top, shuffle_xor(top, u32(1 << step)))
-        for part in range(t, vectors, 32):
-            unpack(load4(u64(x + u64((i64(row) * ldx + part * VEC) * element))), value)
+        for vector in range(t, vectors, 32):
+            unpack(load4(u64(x + u64((i64(row) * ldx + vector * VEC) * element))), value)
             if gradient:
-                unpack(load4(u64(y + u64((i64(row) * ldy + part * VEC) * element))), made)
+                unpack(load4(u64(y + u64((i64(row) * ldy + vector * VEC) * element))), made)
             for i in range(VEC):
                 v = f32(value[i] * made[i]) if gradient else cuda.libdevice.expf(f32(value[i] - top))
-                total = f32(total + (v if part * VEC + i < channels else f32(0.0)))
+                total = f32(total + (v if vector * VEC + i < channels else f32(0.0)))
         for step in range(5):
             total = f32(total + shuffle_xor(total, u32(1 << step)))
-        for part in range(t, vectors, 32):
-            unpack(load4(u64(x + u64((i64(row) * ldx + part * VEC) * element))), value)
+        for vector in range(t, vectors, 32):
+            unpack(load4(u64(x + u64((i64(row) * ldx + vector * VEC) * element))), value)
             if gradient:
-                unpack(load4(u64(y + u64((i64(row) * ldy + part * VEC) * element))), made)
+                unpack(load4(u64(y + u64((i64(row) * ldy + vector * VEC) * element))), made)
             for i in range(VEC):
                 shifted = f32(value[i] - (total if gradient else top))
                 v = f32(made[i] * shifted) if gradient else f32(cuda.libdevice.expf(shifted) / total)
-                value[i] = v if part * VEC + i < channels else f32(0.0)
-            deliver(pack(value), mask, out, i64(row), part, ldm, ldo, masking, accumulate)
+                value[i] = v if vector * VEC + i < channels else f32(0.0)
+            deliver(pack(value), mask, out, i64(row), vector, ldm, ldo, masking, accumulate)
 
     return softmax
 
@@ -86,13 +86,13 @@ def write_softmax(case: Case) -> None:
     """Over the channels of every pixel; the gradient from dy and the probabilities themselves."""
     frame, step, (x, out, target) = case.frame, case.step, case.sides()
     gradient = case.direction != FORWARD
-    y = frame.image(step.output) if gradient else None
+    y = frame.tensor(step.output) if gradient else None
     pixels, vectors = frame.batch * out.height * out.width, out.vectors
     values = {
         "x": x.address, "ldx": x.pitch, "y": y.address if y else 0, "ldy": y.pitch if y else 0, "out": out.address,
         "ldo": out.pitch, "pixels": pixels, "channels": out.channels, "vectors": vectors, **target.values,
     }  # fmt: skip
     frame.add(make_launch(
-        step.node, case.direction, "fused", make_softmax, (frame.element, gradient), SIGNATURE, values,
+        step.node, case.direction, make_softmax, (frame.element, gradient), SIGNATURE, values,
         (blocks_of(pixels, WARPS),), (32 * WARPS,), moved=pixels * vectors * 16 * (1 + gradient + target.passes),
     ))  # fmt: skip

@@ -140,7 +140,7 @@ def write(case: Case) -> None:
     values = {"a": x.address, "b": x2.address, "c": out.address, "m": out.width, "n": out.channels, "k": x.channels}
     grid = (blocks_of(out.width, tile[0]) * blocks_of(out.channels, tile[1]),)
     case.frame.add(make_launch(
-        case.step.node, case.direction, "tensor_core", make_kernel, tile, SIGNATURE, values, grid,
+        case.step.node, case.direction, make_kernel, tile, SIGNATURE, values, grid,
         (32 * tile[4] * tile[5],), shared_bytes(*tile), resident=1,
     ))  # fmt: skip
 
@@ -148,7 +148,7 @@ def write(case: Case) -> None:
 def product_of(case: Case) -> tuple[Tensor, Tensor, Tensor]:
     """Both factors and the product: columns of a matrix are channels, its rows are the pixels of one row."""
     x, x2 = case.step.inputs
-    return case.frame.image(x), case.frame.image(x2), case.frame.image(case.step.output)
+    return case.frame.tensor(x), case.frame.tensor(x2), case.frame.tensor(case.step.output)
 
 
 def refuse(case: Case) -> str:

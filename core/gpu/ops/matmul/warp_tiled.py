@@ -5,7 +5,7 @@ load four neighbours at a time. So one 16-byte load of A and one of B serve whol
 conflict, and 6 loads feed 128 multiply-adds (`double_buffered`: 4 feed 64). The next k blocks are loaded into registers
 while the present ones are multiplied. Rows and columns beyond the edge read the last ones inside, since their results
 are never stored; only a last, shorter k block is filled with zeros. Where there are fewer tiles than multiprocessors,
-the warps of a block split the depth of one small tile instead (`parts`, sliced-K), and their sums are added in a fixed
+the warps of a block split the depth of one small tile instead (`splits`, sliced-K), and their sums are added in a fixed
 order: the same bits every time.
 """
 
@@ -28,7 +28,7 @@ DOWN: Final = 4
 ACROSS: Final = 8
 """Threads of a warp along rows and columns, four neighbours each: 16 rows and 32 columns at a time."""
 LARGE: Final = (128, 128, 8, 4, 1)
-"""Rows, columns and depth of a tile; warps along the rows; parts."""
+"""Rows, columns and depth of a tile; warps along the rows; splits of the depth."""
 SMALL: Final = (64, 64, 16, 2, 1)
 """Where the large tile would leave most multiprocessors idle."""
 DEEP: Final = (32, 64, 8, 1, 8)
@@ -98,15 +98,15 @@ def make_keeper(a_loads: int, b_loads: int, a_step: int, b_step: int, pitch: int
     return keep
 
 
-def make_gatherer(size: int, threads: int, parts: int) -> Any:
-    """Device function that adds the parts' sums: the upper half of them to the lower, until the first has all.
+def make_gatherer(size: int, threads: int, splits: int) -> Any:
+    """Device function that adds the splits' sums: the upper half of them to the lower, until the first has all.
 
-    tile: shared memory for half of them; `thread` counts over all parts, `threads` is one part's.
+    tile: shared memory for half of them; `thread` counts over all splits, `threads` is one split's.
     """
 
     @device_function
     def gather(tile, total, thread):
-        half = index(parts // 2 * threads)
+        half = index(splits // 2 * threads)
         while half >= index(threads):
             cuda.syncthreads()  # all threads have read the tile
             if half <= thread and thread < index(half + half):
@@ -124,17 +124,17 @@ def make_gatherer(size: int, threads: int, parts: int) -> Any:
     return gather
 
 
-def make_kernel(rows: int, columns: int, depth: int, warps: int, parts: int) -> Any:
+def make_kernel(rows: int, columns: int, depth: int, warps: int, splits: int) -> Any:
     """``C = A B`` on flat arrays with (rows, columns, depth), the last two multiples of 4."""
     threads = 32 * warps
     down, across, a_line, b_line = rows // warps // DOWN, columns // ACROSS, depth // 4, columns // 4
-    pitch = rows + 4 if parts == 1 else rows  # rows padded by 16 bytes: no bank conflicts; parts have no room for it
+    pitch = rows + 4 if splits == 1 else rows  # rows padded by 16 bytes: no bank conflicts; splits have no room for it
     a_loads, b_loads = rows * a_line // threads, depth * b_line // threads
     a_step, b_step = threads // a_line, threads // b_line
     a_size, b_size, sums, a_kept, b_kept = depth * pitch, depth * columns, down * across, 4 * a_loads, 4 * b_loads
-    a_ring, b_ring, several = 2 * a_size * parts, 2 * b_size * parts, parts > 1
-    assert parts == 1 or b_ring >= parts // 2 * rows * columns, "the sums of half the parts do not fit"
-    fetch, gather = make_fetcher(depth, a_loads, b_loads, b_step), make_gatherer(sums, threads, parts)
+    a_ring, b_ring, several = 2 * a_size * splits, 2 * b_size * splits, splits > 1
+    assert splits == 1 or b_ring >= splits // 2 * rows * columns, "the sums of half the splits do not fit"
+    fetch, gather = make_fetcher(depth, a_loads, b_loads, b_step), make_gatherer(sums, threads, splits)
     keep = make_keeper(a_loads, b_loads, a_step, b_step * columns, pitch)
     multiply = unrolled(make_column(columns, down, across, pitch), depth)  # the compiler keeps the loop
 
@@ -148,7 +148,7 @@ def make_kernel(rows: int, columns: int, depth: int, warps: int, parts: int) -> 
                     if q < n:
                         store4(c, index(r * n + q), total[t], total[t + 1], total[t + 2], total[t + 3])
 
-    @partial(TeachingKernel, resident=2 if parts == 1 else 1)
+    @partial(TeachingKernel, resident=2 if splits == 1 else 1)
     def product(a: Vector, b: Vector, c: Vector, rows_: Int, columns_: Int, depth_: Int) -> None:
         a_tile = cuda.shared.array(a_ring, float32)
         b_tile = cuda.shared.array(b_ring, float32)
@@ -176,12 +176,12 @@ def make_kernel(rows: int, columns: int, depth: int, warps: int, parts: int) -> 
         clear(total)
         a_keep, b_keep = index(a_deep * index(pitch) + a_row), index(thread * index(4))
         a_at, b_at, first, moved, last = index(0), index(0), index(0), index(0), k
-        if several:  # every part has its own two stages and as many k blocks, the last ones zeros
-            part = index(index(cuda.threadIdx.x) // index(threads))
-            each = index(index(index(k + index(depth * parts - 1)) // index(depth * parts)) * index(depth))
-            first, last = index(part * each), index(part * each + each)
+        if several:  # every split has its own two stages and as many k blocks, the last ones zeros
+            split = index(index(cuda.threadIdx.x) // index(threads))
+            each = index(index(index(k + index(depth * splits - 1)) // index(depth * splits)) * index(depth))
+            first, last = index(split * each), index(split * each + each)
             moved = index(first * n)
-            a_ring_at, b_ring_at = index(part * index(2 * a_size)), index(part * index(2 * b_size))
+            a_ring_at, b_ring_at = index(split * index(2 * a_size)), index(split * index(2 * b_size))
             row, column = index(row + a_ring_at), index(column + b_ring_at)
             a_keep, b_keep = index(a_keep + a_ring_at), index(b_keep + b_ring_at)
         fetch(a, b, first_a, first_b, first, moved, a_deep, b_deep, k, from_a, from_b)
@@ -199,7 +199,7 @@ def make_kernel(rows: int, columns: int, depth: int, warps: int, parts: int) -> 
         if several:
             gather(b_tile, total, index(cuda.threadIdx.x))
             if cuda.threadIdx.x >= threads:
-                return  # the first part has all sums
+                return  # the first split has all sums
         write(c, total, index(row0 + row), index(column0 + column), m, n)
 
     return product

@@ -54,10 +54,10 @@ def make_sums(element: int, gradient: bool) -> Any:
         rows = i32(256 // wide)
         ty = i32(t // wide)
         first = i32(i32(cuda.blockIdx.y) * wide)  # vector of the block
-        part = i32(first + t - ty * wide)
+        vector = i32(first + t - ty * wide)
         start = i32(i32(cuda.blockIdx.x) * share.split)
         end = i32(min(i32(start + share.split), i32(read_photos(control) * share.hw)))
-        active = part < vectors and ty < rows
+        active = vector < vectors and ty < rows
         totals = cuda.local.array(TWO, f32)
         value = cuda.local.array(VEC, f32)
         other = cuda.local.array(VEC, f32)
@@ -68,9 +68,10 @@ def make_sums(element: int, gradient: bool) -> Any:
             for row in range(i32(start + ty), end, rows * AHEAD):
                 for w in range(AHEAD):
                     here = i32(row + w * rows)
-                    load(u64(x + u64((i64(here) * share.ldx + part * VEC) * element)) if here < end else x, raw, w * 4)
+                    load(u64(x + u64((i64(here) * share.ldx + vector * VEC) * element)) if here < end else x, raw,
+                         w * 4)  # fmt: skip
                     if gradient:
-                        at = u64(dy + u64((i64(here) * share.ldy + part * VEC) * element))
+                        at = u64(dy + u64((i64(here) * share.ldy + vector * VEC) * element))
                         load(at if here < end else dy, raw2, w * 4)
                 for w in range(AHEAD):
                     if row + w * rows < end:
@@ -272,8 +273,8 @@ def make_apply(element: int, gradient: bool, centred: bool) -> Any:
         t, vectors, wide = i32(cuda.threadIdx.x), share.vectors, share.wide
         rows = i32(256 // wide)
         ty = i32(t // wide)
-        part = i32(i32(cuda.blockIdx.y) * wide + t - ty * wide)
-        if part >= vectors or ty >= rows:
+        vector = i32(i32(cuda.blockIdx.y) * wide + t - ty * wide)
+        if vector >= vectors or ty >= rows:
             return
         start = i32(i32(cuda.blockIdx.x) * share.split)
         end, real = i32(min(i32(start + share.split), share.pixels)), i32(read_photos(control) * share.hw)
@@ -281,7 +282,7 @@ def make_apply(element: int, gradient: bool, centred: bool) -> Any:
         second = cuda.local.array(VEC, f32)
         third = cuda.local.array(VEC, f32)
         for i in range(VEC):
-            at = u64(saved + u64((i64(vectors) * (FIRST * VEC) + part * VEC + i) * 4))
+            at = u64(saved + u64((i64(vectors) * (FIRST * VEC) + vector * VEC + i) * 4))
             first[i] = load_float(at)
             second[i] = load_float(u64(at + u64(i64(vectors) * (VEC * 4)))) if READS_X else f32(0.0)
             third[i] = load_float(u64(at + u64(i64(vectors) * (VEC * 8)))) if FIRST == 4 else f32(0.0)
@@ -291,9 +292,9 @@ def make_apply(element: int, gradient: bool, centred: bool) -> Any:
             for w in range(LOADS):
                 here = i64(min(i32(row + w * rows), i32(end - 1)))
                 if READS_X:
-                    load(u64(x + u64((here * share.ldx + part * VEC) * element)), raw, w * 4)
+                    load(u64(x + u64((here * share.ldx + vector * VEC) * element)), raw, w * 4)
                 if gradient:
-                    v = load4_ordered(u64(dy + u64((here * share.ldy + part * VEC) * element)))
+                    v = load4_ordered(u64(dy + u64((here * share.ldy + vector * VEC) * element)))
                     for i in range(4):
                         raw2[w * 4 + i] = v[i]
             for w in range(LOADS):
@@ -302,6 +303,6 @@ def make_apply(element: int, gradient: bool, centred: bool) -> Any:
                     v = compute(raw, raw2, w * 4, first, second, third, activation)
                     if gradient and here >= real:
                         v = u32(0), u32(0), u32(0), u32(0)
-                    deliver(v, mask, out, i64(here), part, ldm, ldo, masking, accumulate)
+                    deliver(v, mask, out, i64(here), vector, ldm, ldo, masking, accumulate)
 
     return apply

@@ -7,17 +7,14 @@ from collections.abc import Mapping
 from core.gpu.frame import Frame
 from core.gpu.launch import PLAIN, RELU, SUM_BLOCKS, THREADS, Target, Tensor, blocks_of, make_launch, vectors_per_row
 from core.gpu.ops.norm import batch_norm
-from core.gpu.ops.norm.pairs import is_computed_by_producer, is_computed_by_reader
+from core.gpu.ops.norm.fusion import is_computed_by_producer, is_computed_by_reader
 from core.gpu.select import Case
 from core.program import Step
-
-RANK_SUMS = "rank_sums"
-"""The launch whose sums ranks average where batch norm is synchronized."""
 
 
 def saved_of(frame: Frame, step: Step) -> int:
     """Address of the numbers that a batch norm saves per channel (`batch_norm.make_finish`)."""
-    return frame.use(f"saved:{step.node}", 4 * batch_norm.SAVED * frame.image(step.inputs[0]).padded)
+    return frame.use(f"saved:{step.node}", 4 * batch_norm.SAVED * frame.tensor(step.inputs[0]).padded)
 
 
 def place_sums(frame: Frame, name: str, blocks: int, x: Tensor) -> int:
@@ -30,13 +27,13 @@ def forward(case: Case) -> None:
     """Finish the statistics, and normalize unless the next kernel does it while it reads."""
     frame, step = case.frame, case.step
     statistics(frame, step)
-    if frame.whole or not is_computed_by_reader(frame, step):
+    if frame.stores_all or not is_computed_by_reader(frame, step):
         _apply(frame, step, False, None)
 
 
 def statistics(frame: Frame, step: Step) -> None:
     """Add the launch of the factors per channel and of the new running statistics."""
-    x, of = frame.image(step.inputs[0]), {p.role: frame.weight(f"{step.node}.{p.role}") for p in step.parameters}
+    x, of = frame.tensor(step.inputs[0]), {p.role: frame.weight(f"{step.node}.{p.role}") for p in step.parameters}
     epsilon = float(step.attributes["epsilon"])  # type: ignore[arg-type]
     if not frame.program.training or step.attributes["frozen"]:
         values = {
@@ -44,8 +41,7 @@ def statistics(frame: Frame, step: Step) -> None:
             "saved": saved_of(frame, step), "channels": x.channels, "row": x.padded, "epsilon": epsilon,
         }  # fmt: skip
         frame.add(make_launch(
-            step.node, "forward", "statistics", batch_norm.fix, (), batch_norm.FIX, values,
-            (blocks_of(x.channels, THREADS),),
+            step.node, "forward", batch_norm.fix, (), batch_norm.FIX, values, (blocks_of(x.channels, THREADS),),
         ))  # fmt: skip
         return
     momentum = float(step.attributes["momentum"])  # type: ignore[arg-type]
@@ -59,17 +55,17 @@ def backward(case: Case) -> None:
     if moving:
         gradients = {f"d{role}": frame.gradient_of(f"{step.node}.{role}") for role in ("weight", "bias")}
         more = {"weight": frame.weight(f"{step.node}.weight"), "accumulate": int(backward.accumulate), **gradients}
-        dy = frame.image(step.output, True)
+        dy = frame.tensor(step.output, True)
         _finish(frame, step, "backward_weight", f"dsums:{step.node}", dy, more)
     if frame.wants(value):
         target = backward.target(value)
-        if frame.whole or not is_computed_by_producer(frame, step):
+        if frame.stores_all or not is_computed_by_producer(frame, step):
             _apply(frame, step, moving, target)
 
 
 def _finish(frame: Frame, step: Step, direction: str, name: str, dy: Tensor | None, more: Mapping[str, float]) -> None:
     """Add the partial sums `name`, computed by a convolution or by a launch before this one."""
-    x = frame.image(step.inputs[0])
+    x = frame.tensor(step.inputs[0])
     blocks = frame.partials[name] if name in frame.partials else _sums(frame, step, direction, name, x, dy)
     grid, block = (blocks_of(x.padded, batch_norm.FINISH_BLOCK[0]),), batch_norm.FINISH_BLOCK
     if frame.ranks > 1:
@@ -77,9 +73,7 @@ def _finish(frame: Frame, step: Step, direction: str, name: str, dy: Tensor | No
             "partial": frame.use(name, 0), "sums": frame.use(f"rank {name}", 8 * x.padded),
             "control": frame.block("control"), "blocks": blocks, "row": x.padded,
         }  # fmt: skip
-        frame.add(make_launch(
-            step.node, direction, RANK_SUMS, batch_norm.rank_sums, (), batch_norm.RANK_SUMS, given, grid, block
-        ))  # fmt: skip
+        frame.add(make_launch(step.node, direction, batch_norm.rank_sums, (), batch_norm.RANK_SUMS, given, grid, block))
         name, blocks = f"rank {name}", 1
     values = {
         "bias": 0, "running_mean": 0, "running_var": 0, "dweight": 0, "dbias": 0, "accumulate": 0, "epsilon": 0.0,
@@ -88,7 +82,7 @@ def _finish(frame: Frame, step: Step, direction: str, name: str, dy: Tensor | No
         "hw": x.height * x.width,
     }  # fmt: skip
     frame.add(make_launch(
-        step.node, direction, "statistics", batch_norm.make_finish, (dy is not None, frame.ranks), batch_norm.FINISH,
+        step.node, direction, batch_norm.make_finish, (dy is not None, frame.ranks), batch_norm.FINISH,
         values, grid, block, resident=2,
     ))  # fmt: skip
 
@@ -101,7 +95,7 @@ def _sums(frame: Frame, step: Step, direction: str, name: str, x: Tensor, dy: Te
     blocks = blocks_of(pixels, split)
     values = {**_share(frame, x, dy, split, wide), "partial": frame.use(name, 8 * blocks * x.padded)}
     frame.add(make_launch(
-        step.node, direction, "sums", batch_norm.make_sums, (frame.element, dy is not None), batch_norm.SUMS, values,
+        step.node, direction, batch_norm.make_sums, (frame.element, dy is not None), batch_norm.SUMS, values,
         (blocks, vectors // wide), moved=pixels * vectors * 16 * (2 if dy else 1),
     ))  # fmt: skip
     return blocks
@@ -110,8 +104,8 @@ def _sums(frame: Frame, step: Step, direction: str, name: str, x: Tensor, dy: Te
 def _apply(frame: Frame, step: Step, centred: bool, target: Target | None) -> None:
     """Add the launch of the pass over the activations: forward, or with a target the gradient of the input."""
     value, gradient = step.inputs[0], target is not None
-    x, out = frame.image(value), frame.image(value, True) if gradient else frame.image(step.output)
-    dy, target = frame.image(step.output, True) if gradient else None, target or PLAIN
+    x, out = frame.tensor(value), frame.tensor(value, True) if gradient else frame.tensor(step.output)
+    dy, target = frame.tensor(step.output, True) if gradient else None, target or PLAIN
     pixels, vectors = frame.batch * x.height * x.width, x.vectors
     wide = vectors_per_row(vectors, THREADS)
     split = THREADS // wide * batch_norm.APPLIED
@@ -120,7 +114,7 @@ def _apply(frame: Frame, step: Step, centred: bool, target: Target | None) -> No
         "ldo": out.pitch, "activation": 0 if gradient else RELU[step.activation],
     }  # fmt: skip
     frame.add(make_launch(
-        step.node, "backward_input" if gradient else "forward", "fused", batch_norm.make_apply,
+        step.node, "backward_input" if gradient else "forward", batch_norm.make_apply,
         (frame.element, gradient, centred), batch_norm.APPLY, values, (blocks_of(pixels, split), vectors // wide),
         moved=pixels * vectors * 16 * (1 + gradient + target.passes),
     ))  # fmt: skip

@@ -31,12 +31,13 @@ TERMS: Final = {
 
 
 def make_sums(name: str) -> TeachingKernel:
-    """Kernel of the sums of a term: parts (slices, C), each of `rows_each` pixels; `images` of `area` are real."""
+    """Kernel of the sums of a term: partials (slices, C), each of `rows_each` pixels; `images` of `area` are real."""
     term = TERMS[name]
 
     @partial(TeachingKernel, made_by=("make_sums", name))
     def sums(
-        x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, parts: Matrix, images: Integers, area: Int, rows_each: Int
+        x: Matrix, dy: Matrix, mean: Vector, inverse: Vector, partials: Matrix, images: Integers, area: Int,
+        rows_each: Int,
     ) -> None:
         lines = cuda.shared.array((ROWS, COLUMNS), float32)
         line = cuda.threadIdx.y
@@ -48,21 +49,21 @@ def make_sums(name: str) -> TeachingKernel:
                 total += term(x[p, c], dy[p, c], mean[c], inverse[c])
         total = add_lines(lines, total)
         if line == 0 and c < x.shape[1]:
-            parts[cuda.blockIdx.y, c] = total
+            partials[cuda.blockIdx.y, c] = total
 
     return sums
 
 
 @kernel
 def finish_sums(
-    parts: Matrix, out: Vector, images: Integers, area: Int, mean: Int, deviation: Int, epsilon: Float
+    partials: Matrix, out: Vector, images: Integers, area: Int, mean: Int, deviation: Int, epsilon: Float
 ) -> None:
     """The sum of the slices in their order; if asked, the mean over the pixels, or one over the deviation."""
     c = cuda.grid(1)
     if c < out.size:
         total = float32(0)
-        for s in range(parts.shape[0]):
-            total += parts[s, c]
+        for s in range(partials.shape[0]):
+            total += partials[s, c]
         if mean:
             total /= float32(images[0] * area)
         out[c] = 1.0 / math.sqrt(total + epsilon) if deviation else total
@@ -140,10 +141,10 @@ def _sum(
     x = as_matrix(arrays["x"])
     dy = as_matrix(arrays["dy"]) if term in ("dy", "product") else x
     slices, rows, lines = (blocks_of(x.shape[0], SLICE_ROWS), SLICE_ROWS, ROWS) if shared else (1, x.shape[0], 1)
-    parts, grid = arrays.scratch("sums", (slices, x.shape[1])), (blocks_of(x.shape[1], COLUMNS), slices)
-    make_sums(term)[at(grid, (COLUMNS, lines))](x, dy, *statistics, parts, *_pixels(arrays), rows)
+    partials, grid = arrays.scratch("sums", (slices, x.shape[1])), (blocks_of(x.shape[1], COLUMNS), slices)
+    make_sums(term)[at(grid, (COLUMNS, lines))](x, dy, *statistics, partials, *_pixels(arrays), rows)
     kinds = int(term in ("x", "square")), int(term == "square")
-    finish_sums[over(out.size)](parts, out, *_pixels(arrays), *kinds, epsilon)
+    finish_sums[over(out.size)](partials, out, *_pixels(arrays), *kinds, epsilon)
 
 
 def _statistics(case: KernelCase, arrays: StepArrays, shared: bool) -> Statistics:

@@ -10,8 +10,8 @@ from core.gpu.launch import PLAIN, RELU, Target, Tensor, blocks_of, make_launch
 from core.gpu.ops.conv.backward_weight import add_sum
 from core.gpu.ops.conv.operands import Taps, pack_backward, pack_forward, padded_depth
 from core.gpu.ops.norm import pointwise_narrow, pointwise_wide
+from core.gpu.ops.norm.fusion import expands, norm_after, norm_before, projects
 from core.gpu.ops.norm.launches import place_sums, saved_of
-from core.gpu.ops.norm.pairs import expands, norm_after, norm_before, projects
 from core.gpu.ops.norm.pointwise_tiles import MAX_FILTERS, SIGNATURE, shape_to_narrow, shape_to_wide
 from core.gpu.select import Case
 from core.ops.window import POINT
@@ -33,7 +33,7 @@ NARROW: Final = (pointwise_narrow.make_narrow, shape_to_narrow, pointwise_narrow
 def expand(case: Case) -> None:
     frame, step, norm = case.frame, case.step, norm_after(case.frame, case.step)
     assert norm is not None
-    x, out = frame.image(step.inputs[0]), frame.image(step.output)
+    x, out = frame.tensor(step.inputs[0]), frame.tensor(step.output)
     _add(case, "expand", {"source": x, "out": out}, None, (f"sums:{norm.node}", out))
 
 
@@ -43,7 +43,7 @@ def project(case: Case) -> None:
     before, after = norm_before(frame, step), norm_after(frame, step)
     assert before is not None
     assert after is not None
-    x, out = frame.image(before.inputs[0]), frame.image(step.output)
+    x, out = frame.tensor(before.inputs[0]), frame.tensor(step.output)
     _add(case, "project", {"x": x, "out": out}, before, (f"sums:{after.node}", out))
 
 
@@ -52,8 +52,8 @@ def expand_backward(case: Case) -> None:
     assert norm is not None
     value, target = step.inputs[0], case.backward.target(step.inputs[0])
     sides = {
-        "x": frame.image(step.output), "g": frame.image(norm.output, True), "source": frame.image(value),
-        "out": frame.image(value, True),
+        "x": frame.tensor(step.output), "g": frame.tensor(norm.output, True), "source": frame.tensor(value),
+        "out": frame.tensor(value, True),
     }  # fmt: skip
     _add(case, "expand_backward", sides, norm, None, target)
 
@@ -63,7 +63,7 @@ def project_backward(case: Case) -> None:
     frame, step, norm = case.frame, case.step, norm_before(case.frame, case.step)
     assert norm is not None
     case.backward.claim(step.inputs[0])
-    x, source, out = frame.image(norm.inputs[0]), frame.image(step.output, True), frame.image(norm.output, True)
+    x, source, out = frame.tensor(norm.inputs[0]), frame.tensor(step.output, True), frame.tensor(norm.output, True)
     _add(case, "project_backward", {"x": x, "source": source, "out": out}, norm, (f"dsums:{norm.node}", x))
 
 
@@ -110,7 +110,7 @@ def _add(
     }  # fmt: skip
     activation = RELU[norm.activation] if norm and "g" not in sides else -1
     frame.add(make_launch(
-        step.node, "backward_input" if backward else "forward", "tensor_core", factory,
+        step.node, "backward_input" if backward else "forward", factory,
         (shape.wide, shape.narrow, backward, activation), SIGNATURE, values, (blocks,), (shape.threads,),
         shared_bytes(shape, backward), resident=resident,
         moved=2 * pixels * (shape.narrow * (1 + ("g" in sides) + target.accumulate) + shape.wide * products),

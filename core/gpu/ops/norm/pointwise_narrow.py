@@ -87,12 +87,12 @@ def make_narrow(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     `wide` channels, with partial filter gradients ``(blocks, wide, narrow)``."""
     shape = common.shape_to_narrow(wide, narrow)
     C, P, BM, TH = wide, narrow, shape.pixels, shape.threads
-    WR, NR, FIRST, PARTS, HIGH = shape.wide_row, shape.narrow_row, 4 if gradient else 2, shape.parts, BM // 16
+    WR, NR, FIRST, VECTORS, HIGH = shape.wide_row, shape.narrow_row, 4 if gradient else 2, shape.vectors, BM // 16
     NT, (CROWS, CT, GN) = P // 8 // (shape.warps // HIGH), shape.gradient_tiles
     RAW, SUMS, KEPT = shape.chunks * 4, NT * 4, CT * GN * 4 if gradient else NT * 4
     TILE, NARROW = P * WR, (P + BM) * WR
     wait_all, coefficients, fetch = ptx.WAIT_COPIES[0], common.make_coefficients(norm), common.make_fetch(shape)
-    copy_filters = common.make_copy_rows(P, PARTS, PARTS, WR, TH)
+    copy_filters = common.make_copy_rows(P, VECTORS, VECTORS, WR, TH)
     copy_narrow = common.make_copy_rows(BM, shape.depth // 8, P // 8, NR, TH)
     transform, product = common.make_transform(shape, gradient, norm), common.make_product(C // 16, NT, WR)
     gradient_product, write_sums = common.make_gradient_product(shape), common.make_write_sums(shape)
@@ -103,7 +103,7 @@ def make_narrow(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     ):
         base = ptx.shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
-        lane, warp, part, r0 = i32(tid & 31), i32(tid >> 5), i32(tid % PARTS), i32(tid // PARTS)
+        lane, warp, vector, r0 = i32(tid & 31), i32(tid >> 5), i32(tid % VECTORS), i32(tid // VECTORS)
         first, real = i32(i32(cuda.blockIdx.x) * BM), i32(min(i32(read_photos(control) * hw), pixels))
         step = i32(i32(cuda.gridDim.x) * BM)
         copy_filters(base, weight, depth, i32(P), tid)
@@ -113,7 +113,7 @@ def make_narrow(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
         one = cuda.local.array(8, f32)
         two = cuda.local.array(8, f32)
         three = cuda.local.array(8, f32)
-        rows = u64(saved + u64((FIRST * C + part * 8) * 4))
+        rows = u64(saved + u64((FIRST * C + vector * 8) * 4))
         coefficients(rows, one)
         coefficients(u64(rows + u64(C * 4)), two)
         if gradient:
@@ -123,11 +123,11 @@ def make_narrow(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
         acc = cuda.local.array(SUMS, f32)
         kept = cuda.local.array(KEPT, f32)  # of all tiles: filter gradients, or sums of the output
         clear(kept)
-        mine_x, mine_g = u64(x + u64(i64(part * 16))), u64(g + u64(i64(part * 16)))
+        mine_x, mine_g = u64(x + u64(i64(vector * 16))), u64(g + u64(i64(vector * 16)))
         fetch(mine_x, i32(first + r0), pixels, ldx, raw_x)
         if gradient:
             fetch(mine_g, i32(first + r0), pixels, ldg, raw_g)
-        to = u32(base + u32(TILE + r0 * WR + part * 16))
+        to = u32(base + u32(TILE + r0 * WR + vector * 16))
         high, across, lower, right = i32(warp % HIGH), i32(warp // HIGH), i32(warp % CROWS), i32(warp // CROWS)
         rows_a, rows_b = u32(base + u32(TILE + high * 16 * WR)), u32(base + u32(across * NT * 8 * WR))
         column = i32(across * NT * 8 + (lane & 3) * 2)

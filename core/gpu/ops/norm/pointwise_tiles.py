@@ -6,7 +6,7 @@ channels stay in registers. The narrow side and the filters are in shared memory
 
     shared memory: filters | wide tile (rows of an odd number of 16 bytes: no bank conflicts) | two narrow tiles
 
-A thread's part of a wide tile is `chunks` vectors of 16 bytes, `rows` pixels apart.
+A thread's share of a wide tile is `chunks` vectors of 16 bytes, `rows` pixels apart.
 """
 
 from __future__ import annotations
@@ -59,19 +59,19 @@ class Shape:
         return 32 * self.warps
 
     @property
-    def parts(self) -> int:
+    def vectors(self) -> int:
         """Vectors (16 bytes) of a pixel of the wide side."""
         return self.wide // 8
 
     @property
     def rows(self) -> int:
         """Pixels that all threads have together, a vector each."""
-        return self.threads // self.parts
+        return self.threads // self.vectors
 
     @property
     def chunks(self) -> int:
         """Vectors of the wide tile per thread."""
-        return self.pixels * self.parts // self.threads
+        return self.pixels * self.vectors // self.threads
 
     @property
     def gradient_tiles(self) -> tuple[int, int, int]:
@@ -174,18 +174,18 @@ def make_transform(shape: Shape, gradient: bool, norm: int) -> Any:
     return transform
 
 
-def make_copy_rows(rows: int, parts: int, used: int, row: int, threads: int) -> Any:
-    """Device function: copies `rows` rows of `parts` vectors (16 bytes) from global to shared memory; zeros after
+def make_copy_rows(rows: int, vectors: int, used: int, row: int, threads: int) -> Any:
+    """Device function: copies `rows` rows of `vectors` vectors (16 bytes) from global to shared memory; zeros after
     `used` vectors and from row `limit` on."""
-    LOADS = rows * parts
+    LOADS = rows * vectors
 
     @device_function
     def copy_rows(to, source, pitch, limit, tid):
         for i in range(tid, LOADS, threads):
-            r, part = i32(i // parts), i32(i % parts)
-            ok = r < limit and part < used
-            at = u64(source + u64((i64(r) * pitch + part * 8) * 2))
-            ptx.copy_async16(u32(to + u32(r * row + part * 16)), at if ok else source, u32(16) if ok else u32(0))
+            r, vector = i32(i // vectors), i32(i % vectors)
+            ok = r < limit and vector < used
+            at = u64(source + u64((i64(r) * pitch + vector * 8) * 2))
+            ptx.copy_async16(u32(to + u32(r * row + vector * 16)), at if ok else source, u32(16) if ok else u32(0))
 
     return copy_rows
 

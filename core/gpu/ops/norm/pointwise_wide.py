@@ -34,7 +34,7 @@ def shared_bytes(shape: Shape, gradient: bool) -> int:
 
 def make_multiply(shape: Shape) -> Any:
     """Device function: a warp's products of a tile to shared memory, 16 rows at a time."""
-    pixels, tiles, wide_row, narrow_row = shape.pixels, shape.parts // shape.warps, shape.wide_row, shape.narrow_row
+    pixels, tiles, wide_row, narrow_row = shape.pixels, shape.vectors // shape.warps, shape.wide_row, shape.narrow_row
     product, SUMS = common.make_product(shape.depth // 16, tiles, narrow_row), tiles * 4
 
     @device_function
@@ -90,8 +90,8 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     out and out times x (gradient). `norm`: x's activation, as in `make_apply_norm`."""
     shape = common.shape_to_wide(wide, narrow)
     C, P, BM, TH = wide, narrow, shape.pixels, shape.threads
-    WR, NR, PARTS, ROWS, NT = shape.wide_row, shape.narrow_row, shape.parts, shape.rows, shape.parts // shape.warps
-    CROWS, CT, GN = shape.gradient_tiles
+    WR, NR, VECTORS, ROWS = shape.wide_row, shape.narrow_row, shape.vectors, shape.rows
+    NT, (CROWS, CT, GN) = VECTORS // shape.warps, shape.gradient_tiles
     RAW, WEIGHTS = shape.chunks * 4, CT * GN * 4 if gradient else 1
     OUT, INNER = C * NR, C * NR + BM * WR
     NARROW = INNER + (BM * WR if gradient else 0)
@@ -107,7 +107,7 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
     ):
         base = ptx.shared_address(cuda.shared.array(0, u8))
         tid = i32(cuda.threadIdx.x)
-        lane, warp, part, r0 = i32(tid & 31), i32(tid >> 5), i32(tid % PARTS), i32(tid // PARTS)
+        lane, warp, vector, r0 = i32(tid & 31), i32(tid >> 5), i32(tid % VECTORS), i32(tid // VECTORS)
         first, real = i32(i32(cuda.blockIdx.x) * BM), i32(min(i32(read_photos(control) * hw), pixels))
         step = i32(i32(cuda.gridDim.x) * BM)
         copy_filters(base, weight, depth, i32(C), tid)
@@ -120,12 +120,12 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
         weight_sums = cuda.local.array(WEIGHTS, f32)
         clear(totals)
         clear(weight_sums)
-        rows = u64(saved + u64((2 * C + part * 8) * 4))
+        rows = u64(saved + u64((2 * C + vector * 8) * 4))
         if gradient:
             coefficients(rows, scale)
             coefficients(u64(rows + u64(C * 4)), shift)
-        mine_x, mine_out = u64(x + u64(i64(part * 16))), u64(out + u64(i64(part * 16)))
-        chunk = u32(r0 * WR + part * 16)
+        mine_x, mine_out = u64(x + u64(i64(vector * 16))), u64(out + u64(i64(vector * 16)))
+        chunk = u32(r0 * WR + vector * 16)
         lower, right, used = i32(warp % CROWS), i32(warp // CROWS), i32(0)
         if gradient:
             fetch(mine_x, i32(first + r0), pixels, ldx, raw)
@@ -152,7 +152,7 @@ def make_wide(wide: int, narrow: int, gradient: bool, norm: int) -> Any:
         if gradient:
             write_sums(weight_sums, u64(partial + u64(i64(i32(cuda.blockIdx.x)) * (C * P * 4))), lower, right, lane)
         wait_all()
-        shared, block = cuda.shared.array(0, f32), (tid, i32(TH), i32(PARTS), i32(ROWS))
+        shared, block = cuda.shared.array(0, f32), (tid, i32(TH), i32(VECTORS), i32(ROWS))
         for kind in range(2):
             at = i64(i32(i32(cuda.blockIdx.x) * 2 + kind) * C)
             fold(shared, totals, kind * 8, block, i32(C), u64(sums + u64(at * 4)))

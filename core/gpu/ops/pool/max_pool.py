@@ -49,7 +49,7 @@ def make_search(element: int, shape: Shape) -> Any:
     take, pack, VEC, (KH, KW, _, _) = make_take(element), PACK[element], 16 // element, shape
 
     @device_function
-    def search(x, n, y0, x0, sides, part, best, marks):
+    def search(x, n, y0, x0, sides, vector, best, marks):
         value = cuda.local.array(VEC, f32)
         for i in range(VEC):
             best[i], marks[i] = f32(-3.0e38), u32(0)
@@ -58,7 +58,7 @@ def make_search(element: int, shape: Shape) -> Any:
             for kx in range(KW):
                 xx = i32(x0 + kx)
                 ok = y >= 0 and y < sides.height and xx >= 0 and xx < sides.width
-                take(x, ok, n, y, xx, sides.height, sides.width, sides.ldx, part, value)
+                take(x, ok, n, y, xx, sides.height, sides.width, sides.ldx, vector, value)
                 for i in range(VEC):
                     if ok and not value[i] <= best[i]:  # also takes a NaN
                         best[i], marks[i] = value[i], u32(ky * KW + kx)
@@ -79,10 +79,10 @@ def make_nonnegative_search(shape: Shape) -> Any:
         MARK = 255 - (ky * KW + kx)
 
         @device_function
-        def tap(x, n, y, xx, sides, part, found):
+        def tap(x, n, y, xx, sides, vector, found):
             ok = y + ky >= 0 and y + ky < sides.height and xx + kx >= 0 and xx + kx < sides.width
             row = i64((i64(n) * sides.height + y + ky) * sides.width + xx + kx)
-            v = ptx.load4(u64(x + u64((row * sides.ldx + part * 8) * 2)) if ok else x)
+            v = ptx.load4(u64(x + u64((row * sides.ldx + vector * 8) * 2)) if ok else x)
             for i in range(4):
                 pair = v[i] if ok else u32(0)
                 low = i32(ptx.permute(pair, u32(MARK), u32(0x1054)))
@@ -95,10 +95,10 @@ def make_nonnegative_search(shape: Shape) -> Any:
     take_taps = in_turn([make_tap(ky, kx) for ky in range(KH) for kx in range(KW)])
 
     @device_function
-    def search(x, n, y0, x0, sides, part, best, marks):
+    def search(x, n, y0, x0, sides, vector, best, marks):
         found = cuda.local.array(8, i32)
         clear(found)
-        take_taps(x, n, y0, x0, sides, part, found)
+        take_taps(x, n, y0, x0, sides, vector, found)
         for i in range(8):
             best[i], marks[i] = ptx.high_bf16(u32(found[i])), u32(255) - u32(u32(found[i]) & u32(255))
         return (
@@ -120,15 +120,15 @@ def make_max_pool(element: int, shape: Shape, nonnegative: bool) -> Any:
         at = i32(cuda.grid(1))
         if at >= pixels.total:
             return
-        pixel, part, n, oy, ox = find_pixel(at, pixels)
+        pixel, vector, n, oy, ox = find_pixel(at, pixels)
         best = cuda.local.array(VEC, f32)
         marks = cuda.local.array(VEC, u32)
-        v = search(x, n, i32(oy * SY - top), i32(ox * SX - left), sides, part, best, marks)
-        ptx.store4(u64(out + u64((i64(pixel) * sides.ldo + part * VEC) * element)), v[0], v[1], v[2], v[3])
+        v = search(x, n, i32(oy * SY - top), i32(ox * SX - left), sides, vector, best, marks)
+        ptx.store4(u64(out + u64((i64(pixel) * sides.ldo + vector * VEC) * element)), v[0], v[1], v[2], v[3])
         if positions != u64(0):
             for i in range(VEC):
                 marks[i] = marks[i] if passes(best[i], activation) else u32(STOPPED)
-            write_positions(u64(positions + u64(i64(pixel) * ldp + part * VEC)), marks, WIDE)
+            write_positions(u64(positions + u64(i64(pixel) * ldp + vector * VEC)), marks, WIDE)
 
     return max_pool
 
@@ -139,7 +139,7 @@ def make_gather(shape: Shape) -> Any:
     DOWN, ACROSS = (KH - 1) // SY + 1, (KW - 1) // SX + 1
 
     @device_function
-    def gather(dy, positions, n, a, b, sides, ldp, part, sums):
+    def gather(dy, positions, n, a, b, sides, ldp, vector, sums):
         value = cuda.local.array(4, f32)
         clear(sums)
         for da in range(DOWN):
@@ -147,8 +147,8 @@ def make_gather(shape: Shape) -> Any:
                 oy, ox = i32(a - da), i32(b - db)
                 ok = oy >= 0 and oy < sides.ho and ox >= 0 and ox < sides.wo
                 row = i64((i64(n) * sides.ho + oy) * sides.wo + ox) if ok else i64(0)
-                unpack(ptx.load4(u64(dy + u64((row * sides.ldo + part * 4) * 4))), value)
-                word = ptx.load1(u64(positions + u64(row * ldp + part * 4)))
+                unpack(ptx.load4(u64(dy + u64((row * sides.ldo + vector * 4) * 4))), value)
+                word = ptx.load1(u64(positions + u64(row * ldp + vector * 4)))
                 for c in range(4):
                     position = u32(word >> u32(8 * c)) & u32(255) if ok else u32(254)
                     for i in range(SY):
@@ -169,11 +169,11 @@ def make_packed_gather(shape: Shape) -> Any:
 
     def make_load(k: int, da: int, db: int) -> Any:
         @device_function
-        def load(dy, positions, n, a, b, sides, ldp, part, v, found):
+        def load(dy, positions, n, a, b, sides, ldp, vector, v, found):
             ok = a >= da and a - da < sides.ho and b >= db and b - db < sides.wo
             row = i64((i64(n) * sides.ho + a - da) * sides.wo + b - db) if ok else i64(0)
-            put4(ptx.load4(u64(dy + u64((row * sides.ldo + part * 8) * 2))), v, k * 4)
-            two = ptx.load2(u64(positions + u64(row * ldp + part * 8)))
+            put4(ptx.load4(u64(dy + u64((row * sides.ldo + vector * 8) * 2))), v, k * 4)
+            two = ptx.load2(u64(positions + u64(row * ldp + vector * 8)))
             for i in range(2):
                 found[k * 2 + i] = two[i] if ok else u32(STOPPED * EVERY)
 
@@ -182,10 +182,10 @@ def make_packed_gather(shape: Shape) -> Any:
     load_windows = in_turn([make_load(k, da, db) for k, (da, db) in enumerate(windows)])
 
     @device_function
-    def gather(dy, positions, n, a, b, sides, ldp, part, sums):
+    def gather(dy, positions, n, a, b, sides, ldp, vector, sums):
         v = cuda.local.array(WORDS, u32)
         found = cuda.local.array(POSITIONS, u32)
-        load_windows(dy, positions, n, a, b, sides, ldp, part, v, found)  # all loads are issued before the first use
+        load_windows(dy, positions, n, a, b, sides, ldp, vector, v, found)  # all loads are issued before the first use
         clear(sums)
         take_shares(v, found, sums)
 
@@ -203,15 +203,15 @@ def make_max_pool_gradient(element: int, shape: Shape) -> Any:
         at = i32(cuda.grid(1))
         if at >= pixels.total:
             return
-        _, part, n, a, b = find_pixel(at, pixels)
+        _, vector, n, a, b = find_pixel(at, pixels)
         sums = cuda.local.array(SUMS, NUMBER)
-        gather(dy, positions, n, a, b, sides, ldp, part, sums)
+        gather(dy, positions, n, a, b, sides, ldp, vector, sums)
         for i in range(SY):
             for j in range(SX):
                 y, x = i32(a * SY + i - top), i32(b * SX + j - left)
                 if y >= 0 and y < sides.height and x >= 0 and x < sides.width:
                     row = i64((i64(n) * sides.height + y) * sides.width + x)
-                    target = u64(dx + u64((row * sides.ldx + part * VEC) * element))
+                    target = u64(dx + u64((row * sides.ldx + vector * VEC) * element))
                     k = (i * SX + j) * 4
                     v = bits(sums[k]), bits(sums[k + 1]), bits(sums[k + 2]), bits(sums[k + 3])
                     if accumulate != 0:
@@ -224,7 +224,7 @@ def make_max_pool_gradient(element: int, shape: Shape) -> Any:
 def max_forward(case: Case) -> None:
     """Training stores the positions of the maxima, marked by the activation of the input's producer."""
     frame, step = case.frame, case.step
-    x, out = frame.image(step.inputs[0]), frame.image(step.output)
+    x, out = frame.tensor(step.inputs[0]), frame.tensor(step.output)
     activation = shared_activation(frame, step.inputs[0]) or ""
     nonnegative, training = frame.element == 2 and activation in ("relu", "relu6"), frame.program.training
     values = {
@@ -238,7 +238,7 @@ def max_backward(case: Case) -> None:
     """One thread per block of stride x stride pixels of dx; the positions contain the producer's mask."""
     frame, step, value = case.frame, case.step, case.step.inputs[0]
     accumulate = case.backward.target(value, reads=False).accumulate
-    dy, dx, window = frame.image(step.output, True), frame.image(value, True), read_window(step.attributes)
+    dy, dx, window = frame.tensor(step.output, True), frame.tensor(value, True), read_window(step.attributes)
     rows, columns = (
         blocks_of(side + pad, stride)
         for side, pad, stride in zip((dx.height, dx.width), window.padding[:2], window.stride, strict=True)
@@ -261,7 +261,7 @@ def _add(
     factory, signature = (make_max_pool, FORWARD) if direction == "forward" else (make_max_pool_gradient, GRADIENT)
     constants: tuple[Any, ...] = (frame.element, (*window.kernel, *window.stride), *more)
     frame.add(make_launch(
-        step.node, direction, "fused", factory, constants, signature, values, (blocks_of(values["total"], THREADS),),
+        step.node, direction, factory, constants, signature, values, (blocks_of(values["total"], THREADS),),
         moved=frame.batch * out.padded * (frame.element * pixels + stored), resident=resident,
     ))  # fmt: skip
 

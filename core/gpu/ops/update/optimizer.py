@@ -183,14 +183,10 @@ def make_pack(element: int) -> Any:
     return pack
 
 
-GRADIENT_NORM: Final = "norm"
-"""The launch that reads the whole gradient first: ranks average theirs before it."""
-
-
 def norm_launch(at: Mapping[str, int], count: int) -> Launch:
     """Partial sums of the norm of the gradient, of `count` elements; `at` has the addresses of the plan's blocks."""
     values = {"gradient": at["gradient"], "sums": at["sums"], "count": count}
-    return _launch(GRADIENT_NORM, norm, (), NORM, values, (NORM_BLOCKS,), (NORM_BLOCKS,), join=True)
+    return _launch(norm, (), NORM, values, (NORM_BLOCKS,), (NORM_BLOCKS,), join=True)
 
 
 def result_launch(at: Mapping[str, int], batch: int, scores: bool = True) -> Launch:
@@ -198,8 +194,7 @@ def result_launch(at: Mapping[str, int], batch: int, scores: bool = True) -> Lau
     values = {
         "sums": at["sums"], "results": at["results"], "control": at["control"], "out": at["totals"], "batch": batch,
     }  # fmt: skip
-    kernel = "result" if scores else "norm_result"
-    return _launch(kernel, make_result, (scores,), RESULT, values, (1,), (NORM_BLOCKS,))
+    return _launch(make_result, (scores,), RESULT, values, (1,), (NORM_BLOCKS,))
 
 
 def update_launch(at: Mapping[str, int], count: int, processors: int, rule: Optimizer) -> Launch:
@@ -212,13 +207,13 @@ def update_launch(at: Mapping[str, int], count: int, processors: int, rule: Opti
         "clip": rule.clip_norm,
     }  # fmt: skip
     grid = (min(blocks_of(count, THREADS), 8 * processors),)
-    return _launch(rule.name, make_update, (rule.name, rule.nesterov), UPDATE, values, grid)
+    return _launch(make_update, (rule.name, rule.nesterov), UPDATE, values, grid)
 
 
 def pack_launch(frame: Frame) -> Launch:
     at, count = frame.block, frame.packed_count
     values = {"weights": at("weights"), "indices": at("pack_indices"), "packed": at("packed"), "count": count}
-    return _launch("pack", make_pack, (frame.element,), PACK, values, (blocks_of(max(count, 2), 2 * THREADS),))
+    return _launch(make_pack, (frame.element,), PACK, values, (blocks_of(max(count, 2), 2 * THREADS),))
 
 
 _launch: Final = partial(make_launch, "all", "update")

@@ -41,7 +41,7 @@ def refuse_phases(case: Case) -> str:
 def write_forward(case: Case) -> None:
     """x and out are the first of the slices."""
     frame, step, of = case.frame, case.step, operands_of(case.frame, case.step)
-    x, out, window, taps = of.x, frame.image(step.output).first_of(of.slices), of.window, of.taps
+    x, out, window, taps = of.x, frame.tensor(step.output).first_of(of.slices), of.window, of.taps
     rows = frame.batch * out.height * out.width
     kind = "point" if window.kernel == POINT.kernel and window.padding == POINT.padding else "window"
     values = {
@@ -60,7 +60,7 @@ def write_forward(case: Case) -> None:
 def write_input(case: Case) -> None:
     """dx from dy with rotated filters; that of a strided convolution in as many phases as the stride has pixels."""
     frame, step, of = case.frame, case.step, operands_of(case.frame, case.step, True)
-    dy, dx, slices, window = frame.image(step.output, True).first_of(of.slices), of.x, of.slices, of.window
+    dy, dx, slices, window = frame.tensor(step.output, True).first_of(of.slices), of.x, of.slices, of.window
     (kh, kw), (sy, sx), (top, left, _, _) = window.kernel, window.stride, window.padding
     phases, target = sy * sx, case.backward.target(step.inputs[0])
     if phases > 1:
@@ -102,7 +102,7 @@ def _product(
     constants = (frame.arithmetic, tile, kind, *((True,) if slices > 1 else ()))
     grid = blocks_of(rows, tile.rows), blocks_of(columns, tile.columns), slices * phases
     return make_launch(
-        case.step.node, case.direction, "tensor_core", implicit_gemm.make_convolution, constants,
+        case.step.node, case.direction, implicit_gemm.make_convolution, constants,
         implicit_gemm.SIGNATURE, values, grid, (tile.threads,), shared, slices * moved, tile.blocks,
         flops=slices * flops,
     )  # fmt: skip
