@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
     QProgressBar,
     QPushButton,
     QScrollArea,
+    QSizePolicy,
     QSpinBox,
     QTabWidget,
     QWidget,
@@ -30,7 +31,7 @@ from app import resources
 from app.paths import PHOTO_FOLDERS
 from app.theme import Theme
 from app.translation import sentence
-from app.widgets.layouts import Item, Margins, centred, column, holding, row
+from app.widgets.layouts import Flow, Item, Margins, centred, column, holding, row
 from core.storage import inside_photos, unused
 
 W = TypeVar("W", bound=QWidget)
@@ -82,6 +83,14 @@ def label(text: str, role: str = "", wrap: bool = False) -> QLabel:
         made.setProperty("role", role)
     made.setWordWrap(wrap)
     return made
+
+
+def shrinking(text: QLabel) -> QLabel:
+    """The text, which takes only the width that the other widgets of its row leave."""
+    policy = text.sizePolicy()
+    policy.setHorizontalPolicy(QSizePolicy.Policy.Ignored)
+    text.setSizePolicy(policy)
+    return text
 
 
 def card(*items: Item, role: str = "card", spacing: int = 8, margins: Margins = (14, 12, 14, 12)) -> QFrame:
@@ -222,10 +231,9 @@ def ask_target(parent: QWidget, title: str, start: str, kinds: str) -> str:
 
 def header(title: str, subtitle: str, *widgets: QWidget) -> QWidget:
     """A page's header: its purpose on the left, its actions on the right."""
-    under = label(subtitle, "subtitle", wrap=True)
+    under = shrinking(label(subtitle, "subtitle", wrap=True))
     under.setObjectName("subtitle")
-    under.setMinimumWidth(1)  # else that of its longest words
-    tools = holding(row(*widgets, spacing=-1))
+    tools = holding(Flow(*widgets, fill=True))
     layout = row((column(label(title, "title"), under, spacing=2), 1), tools, spacing=-1)
     layout.setAlignment(tools, Qt.AlignmentFlag.AlignBottom)
     return holding(layout)
@@ -272,9 +280,10 @@ class EmptyPlace(QWidget):
     def __init__(self, theme: Theme, icon: str, title: str, text: str, *widgets: QWidget) -> None:
         super().__init__()
         self._theme, self._icon = theme, icon
-        self._drawing, self._title, self.text = QLabel(), label("", "heading"), label("", "muted", wrap=True)
-        self.text.setAlignment(Qt.AlignmentFlag.AlignHCenter)
-        self.text.setFixedWidth(336)
+        self._drawing, self._title, self.text = QLabel(), label("", "heading", wrap=True), label("", "muted", wrap=True)
+        for one in (self._title, self.text):
+            one.setAlignment(Qt.AlignmentFlag.AlignHCenter)
+            one.setFixedWidth(336)
         self.show_text(title, text)
         self.column = centred(self._drawing, self._title, self.text, holding(row(*widgets, margins=(0, 4, 0, 0))))
         self.setLayout(self.column)
@@ -286,5 +295,6 @@ class EmptyPlace(QWidget):
         self._draw()
 
     def _draw(self) -> None:
-        self.text.setMinimumHeight(max(self.text.heightForWidth(self.text.width()), 0))  # -1 without a text
+        for one in (self._title, self.text):
+            one.setMinimumHeight(max(one.heightForWidth(one.width()), 0))  # -1 without a text
         self._drawing.setPixmap(resources.pixmap(self._icon, self._theme.colours.accent, 56, self.devicePixelRatioF()))

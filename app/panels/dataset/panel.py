@@ -26,7 +26,7 @@ from app.viewmodels.photos import PATH, PhotoModel
 from app.viewmodels.review import ReviewModel
 from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.fields import ComboBox, SearchField
-from app.widgets.layouts import GAP, PAGE, centred, column, holding, row, stack
+from app.widgets.layouts import GAP, PAGE, Flow, centred, column, holding, row, stack
 from app.widgets.notice import Notice, show_written
 from app.widgets.parts import EmptyPlace, action_button, button, header, label, named, progress_bar, side_width, tabs
 from app.widgets.photo_grid import PhotoGrid, ask_class
@@ -64,7 +64,7 @@ class DatasetPanel(QWidget):
         self.health = HealthPane(examination, split_settings)
         self.split = SplitPane(examination)
         self.augmentation = AugmentationPane(self.current_path)
-        self.shown = label("", "muted")
+        self.shown = label("", "muted", wrap=True)
         self.search = SearchField(tr("Search in names and folders"), tr("Search photos"))
         self.search.setMinimumWidth(190)
         self.which = named(ComboBox(), tr("Which photos"))
@@ -85,7 +85,7 @@ class DatasetPanel(QWidget):
         undo, redo = action_button(actions.undo, theme, "undo"), action_button(actions.redo, theme, "redo")
         right = column(
             row(self.search, self.which),
-            row(self.shown, None, action_button(actions.exclude, theme, "exclude"), self._move),
+            row((self.shown, 1), Flow(action_button(actions.exclude, theme, "exclude"), self._move)),
             (self.grid, 1), spacing=8,
         )  # fmt: skip
         self.empty = EmptyPlace(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import final
 
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtWidgets import QWidget
 
 from app.theme import Theme
 from app.translation import tr
@@ -14,7 +14,7 @@ from app.viewmodels.runs import Curve, RunView
 from app.widgets.curve_plot import CurvePlot
 from app.widgets.layouts import TAB, column, holding, row, splitter, stack
 from app.widgets.notice import Notice, show_written
-from app.widgets.parts import EmptyPlace, ask_target, button, card, label
+from app.widgets.parts import EmptyPlace, ask_target, button, card, label, shrinking
 from core.errors import StorageError
 from core.storage import unused
 
@@ -42,8 +42,7 @@ class CurvesPane(QWidget):
     def _page(self) -> QWidget:
         split = splitter(card(self.plots["loss"]), card(self.plots["accuracy"]))
         split.setChildrenCollapsible(False)
-        hint = label(tr("Drag: move. Wheel: zoom. Click a name: hide it."), "caption")
-        hint.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        hint = shrinking(label(tr("Drag: move. Wheel: zoom. Click a name: hide it."), "caption"))
         reset = button(tr("Whole curve"), self.reset_zoom, "flat", tr("Reset the zoom"))
         export = button(tr("Export…"), self._on_export, "flat", tr("Save the visible curves as PNG, SVG or CSV"))
         tools = row((hint, 1), reset, export)

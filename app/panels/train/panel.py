@@ -74,7 +74,7 @@ class TrainPanel(QWidget):
             "left": Figure(tr("time left")),
         }  # fmt: skip
         self.progress = progress_bar(tr("Progress of the run"))
-        self.stage = label("", "muted")
+        self.stage = label("", "muted", wrap=True)
 
     def _connect(self) -> None:
         model = self._model
