@@ -60,7 +60,7 @@ class Document(QObject):
         self._wanted: list[tuple[Callable[[str], None], Callable[[str, str], None]]] = []
         self.asked = ""
         """The source requested last, opened or not."""
-        self._next: tuple[str, Path, QLockFile | None] | None = None  # what is being opened, and its lock
+        self._next: tuple[Path, QLockFile | None] | None = None  # project of what is being opened, and its lock
         self._lock: QLockFile | None = None
         self._saving = QTimer(self, singleShot=True, interval=SAVE_MS)
         self._saving.timeout.connect(self.save)
@@ -70,12 +70,29 @@ class Document(QObject):
         return self._task is not None and self._task.active
 
     def open(self, source: str) -> None:
-        """Scan a folder or manifest in the background."""
+        """Scan a folder or manifest in the background, and apply the stored edits of its project."""
         self.cancel()
-        self.opening.emit(source)
         self.asked = source
-        self._task = Task(lambda report, cancelled: _scan(source, report), self,
-                          progress=self.progress, done=self._on_scanned, failed=self._on_failed)  # fmt: skip
+        try:
+            folder, lock = self._next = self._claim(source)
+        except StorageError as error:
+            self.failed.emit(str(error), "")
+            return
+        self.opening.emit(source)
+        self._task = Task(lambda report, cancelled: _open(source, folder, report), self,
+                          progress=self.progress, done=self._on_opened, failed=self._on_failed)  # fmt: skip
+
+    def _claim(self, source: str) -> tuple[Path, QLockFile | None]:
+        """The project folder of a source, and its lock, None if this window has it already. Raises StorageError."""
+        folder = paths.folder("projects/" + project.project_folder(Path(), source).name)
+        if folder == self.folder and self._lock is not None:
+            if self._saving.isActive():  # the same photos again, with unsaved edits
+                self.save()
+            return folder, None
+        lock = QLockFile(str(folder / "lock"))
+        if not lock.tryLock(0):
+            raise _not_locked(lock, folder)
+        return folder, lock
 
     def cancel(self) -> None:
         """Cancel an active scan; what was open stays open."""
@@ -196,32 +213,14 @@ class Document(QObject):
     def touched(self) -> None:
         self._saving.start()
         self.changed.emit()
+        if self._next is not None and self._next[0] == self.folder:
+            self.open(self.asked)  # the same photos again: with this edit
 
-    def _on_scanned(self, dataset: Dataset) -> None:
-        self.cancel()
-        source = self.asked
-        try:
-            folder = paths.folder("projects/" + project.project_folder(Path(), source).name)
-        except StorageError as error:
-            self.failed.emit(str(error), "")
-            return
-        lock: QLockFile | None = None
-        if folder != self.folder or self._lock is None:
-            lock = QLockFile(str(folder / "lock"))
-            if not lock.tryLock(0):
-                self.failed.emit(_not_locked(lock, folder), "")
-                return
-        elif self._saving.isActive():  # the same photos again, with unsaved edits
-            self.save()
-        self._next = source, folder, lock
-        self._task = Task(lambda report, cancelled: _edited(dataset, folder), self,
-                          done=self._on_edited, failed=self._on_failed)  # fmt: skip
-
-    def _on_edited(self, found: tuple[project.EditedDataset, project.Edits, str, dict[str, int]]) -> None:
-        """Take over the scanned photos. The previous dataset is closed only now: edits until now belong to it."""
+    def _on_opened(self, found: tuple[project.EditedDataset, project.Edits, str, dict[str, int]]) -> None:
+        """Take over the opened photos. The previous dataset is closed only now: edits until now belong to it."""
         assert self._next is not None
         table, edits, problem, self._rows = found
-        source, folder, lock = self._next
+        source, (folder, lock) = self.asked, self._next
         self.cancel()
         if lock is not None:
             self.close()
@@ -250,20 +249,19 @@ def places(dataset: Dataset) -> dict[str, int]:
     }
 
 
-def _not_locked(lock: QLockFile, folder: Path) -> str:
+def _not_locked(lock: QLockFile, folder: Path) -> StorageError:
     if lock.error() is QLockFile.LockError.LockFailedError:
-        return tr("This folder is open in another LeafClinic window. Close it there first.")
-    return str(storage_error(folder, OSError(tr("no write permission, or no disk space"))))
+        return StorageError(tr("This folder is open in another LeafClinic window. Close it there first."))
+    return storage_error(folder, OSError(tr("no write permission, or no disk space")))
 
 
-def _scan(source: str, report: ReportProgress) -> Dataset:
+def _open(
+    source: str, folder: Path, report: ReportProgress
+) -> tuple[project.EditedDataset, project.Edits, str, dict[str, int]]:
+    """The photos with the stored edits, what is wrong with their file, and `places`. A million names take seconds."""
     from core.data.source import open_photos  # imports OpenCV; not needed before the first folder is opened
 
-    return open_photos(source, progress=report)
-
-
-def _edited(dataset: Dataset, folder: Path) -> tuple[project.EditedDataset, project.Edits, str, dict[str, int]]:
-    """The photos with the stored edits, what is wrong with their file, and `places`. A million names take seconds."""
+    dataset = open_photos(source, progress=report)
     edits, problem = project.Edits(), ""
     try:
         edits = project.read_edits(folder)

@@ -138,6 +138,11 @@ class RunView:
         """Validation accuracy of the best epoch so far, NaN before the first epoch."""
         return self.best_epoch.validation_accuracy if self.best_epoch else float("nan")
 
+    @property
+    def several(self) -> bool:
+        """Whether photos have several labels: accuracy is then the share with all labels right at threshold 0.5."""
+        return self.epoch is not None and self.epoch.mean_f1 is not None
+
     def _scale(self, steps: Floats) -> Floats:
         return steps / max(self.started.steps_per_epoch, 1) if self.started else steps
 

@@ -56,13 +56,18 @@ class CurvePlot(QWidget):
             axis.enableAutoSIPrefix(False)  # a loss of 0.0004 is not 0.4 thousandths
         self._cache_axes(QGraphicsItem.CacheMode.DeviceCoordinateCache)
         self._legend = Flow()
-        self.setLayout(column(label(title, "heading"), self._legend, (self.plot, 1), spacing=4))
+        self._heading = label(title, "heading")
+        self.setLayout(column(self._heading, self._legend, (self.plot, 1), spacing=4))
         theme.changed.connect(self._paint)
         self._paint()
 
     def hasHeightForWidth(self) -> bool:  # noqa: N802 (Qt's name)
         """False: the legend's lines depend on the width, but the surrounding layout keeps the height."""
         return False
+
+    def set_title(self, title: str) -> None:
+        self._title = title
+        self._heading.setText(title)
 
     def show_curves(self, curves: Sequence[Curve]) -> None:
         self.curves = list(curves)

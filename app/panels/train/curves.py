@@ -62,6 +62,7 @@ class CurvesPane(QWidget):
     def show_run(self, view: RunView, which: Iterable[str] = ("loss", "accuracy", "rate")) -> None:
         """Update the plots with the run and the runs compared with it."""
         self._stack.setCurrentIndex(1 if view.started is not None or self.compared else 0)
+        self.plots["accuracy"].set_title(tr("Accuracy at threshold 0.5") if view.several else tr("Accuracy"))
         for what in which:
             curves = view.curves(what)
             for name, other in self.compared.items():

@@ -15,7 +15,7 @@ from app.viewmodels.runs import RunView
 from app.widgets.layouts import TAB, Flow, column, stack
 from app.widgets.parts import EmptyPlace, action_button, button, card, label, scrolling
 from core.percent import percent
-from core.training.events import RunEvaluated, RunFinished
+from core.training.events import RunFinished
 
 
 @final
@@ -53,7 +53,7 @@ class OutcomePane(QWidget):
         self._stack.setCurrentIndex(1)
         self._model = end.model_path
         self.use.setEnabled(bool(end.model_path))
-        self.headline.setText(headline(end, evaluated))
+        self.headline.setText(headline(end, view))
         warned = [sentence(text) for text in dict.fromkeys(view.warnings)]  # a resumed run repeats them
         sentences = [sentence(text) for text in (evaluated.words[1:] if evaluated else ())]
         self.words.setText("\n\n".join([*sentences, *choice_text(view), *warned]))
@@ -65,16 +65,22 @@ def choice_text(view: RunView) -> list[str]:
         return []
     return [tr("Validation accuracy after epoch {epoch}, the best one: {share}. These photos were used to choose the "
                "epoch, so this accuracy is slightly too high. The test photos were not used for any choice.",
-               share=percent(view.best), epoch=view.best_epoch.epoch + 1)]  # fmt: skip
+               share=best_text(view.best, view), epoch=view.best_epoch.epoch + 1)]  # fmt: skip
 
 
-def headline(end: RunFinished, evaluated: RunEvaluated | None) -> str:
+def best_text(accuracy: float, view: RunView) -> str:
+    """The validation accuracy of the best epoch, and of several labels what it counts."""
+    share = percent(accuracy)
+    return tr("{share} (all labels right at threshold 0.5)", share=share) if view.several else share
+
+
+def headline(end: RunFinished, view: RunView) -> str:
     """The result as a sentence: the accuracy, or why there is none."""
     if end.reason == "stopped" and not end.step:
         return tr("Stopped before the first step. Nothing was changed.")
     if end.reason == "stopped":
         return tr("Stopped and saved. You can resume it under “Runs”.")
-    if evaluated is not None:
-        return sentence(evaluated.words[0])
+    if view.evaluated is not None:
+        return sentence(view.evaluated.words[0])
     return tr("Finished. Validation accuracy {best} after epoch {epoch}.",
-              best=percent(end.best_accuracy), epoch=end.best_epoch + 1)  # fmt: skip
+              best=best_text(end.best_accuracy, view), epoch=end.best_epoch + 1)  # fmt: skip

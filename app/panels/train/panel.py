@@ -69,7 +69,8 @@ class TrainPanel(QWidget):
                            tr("The error that training minimizes. It falls while the network learns.")),
             "best": Figure(tr("best validation"), tr(
                 "Accuracy on the validation photos after the best epoch. The model of that epoch is kept. After "
-                "training, “Result” shows its accuracy on the test photos.")),
+                "training, “Result” shows its accuracy on the test photos. With several labels per photo, all labels "
+                "must be right at threshold 0.5.")),
             "speed": Figure(tr("photos per second")),
             "left": Figure(tr("time left")),
         }  # fmt: skip
@@ -203,7 +204,7 @@ class TrainPanel(QWidget):
         end = self._model.view.finished
         if end is not None and end.reason == "stopped":
             verb, folder = tr("Resume") if end.step else "", self._model.folder
-            self.notice.show_message(headline(end, None), verb, lambda: self.runs.resume_asked.emit(folder))
+            self.notice.show_message(headline(end, self._model.view), verb, lambda: self.runs.resume_asked.emit(folder))
         elif end is not None:
             self.tabs.setCurrentWidget(self.outcome)
 
