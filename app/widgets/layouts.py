@@ -93,11 +93,13 @@ def stack(*pages: QWidget) -> QStackedWidget:
 
 @final
 class Flow(QLayout):
-    """No widget is narrower than its size hint; `fill`: those of a line share its width."""
+    """No widget is narrower than its size hint; `fill`: those of a line share its width; `grow`: one takes the rest."""
 
-    def __init__(self, *widgets: QWidget, spacing: int = 8, fill: bool = False) -> None:
+    def __init__(
+        self, *widgets: QWidget, spacing: int = 8, fill: bool = False, grow: QWidget | None = None
+    ) -> None:
         super().__init__()
-        self._fill = fill
+        self._fill, self._grow = fill, grow
         self._items: list[QLayoutItem] = []
         self._heights: dict[int, int] = {}
         self.setContentsMargins(0, 0, 0, 0)
@@ -164,8 +166,10 @@ class Flow(QLayout):
             sizes, left = [item.sizeHint() for item in line], 0
             height, spare = max(size.height() for size in sizes), width + self.spacing()
             spare -= sum(size.width() + self.spacing() for size in sizes)
-            for at, (item, size) in enumerate(zip(line, sizes, strict=True)):
-                share = max(spare, 0) // (len(line) - at) * self._fill
+            growing = [item for item in line if self._fill or item.widget() is self._grow]
+            for item, size in zip(line, sizes, strict=True):
+                share = max(spare, 0) // len(growing) if item in growing else 0
+                growing = [other for other in growing if other is not item]
                 found.append((item, QRect(left, top, size.width() + share, height)))
                 left += size.width() + share + self.spacing()
                 spare -= share

@@ -28,7 +28,7 @@ from app.viewmodels.writing import Writing
 from app.widgets.fields import SearchField
 from app.widgets.layouts import GAP, PAGE, Flow, column, holding, row, stack
 from app.widgets.notice import Notice, PreparationBar, follow_writing
-from app.widgets.parts import Slot, action_button, ask_target, button, header, label, progress_bar, shrinking
+from app.widgets.parts import Slot, action_button, ask_target, button, header, label, progress_bar
 from app.widgets.photo_view import PhotoDialog
 from app.widgets.table_view import selected, sorted_view
 from core.diagnosis.model_identity import unnamed
@@ -66,8 +66,7 @@ class DiagnosePanel(QWidget):
         self.search = SearchField(tr("Filter by name or diagnosis"), tr("Filter the results"))
         self.search.setMinimumWidth(190)
         self.bar = progress_bar(tr("Progress of the diagnoses"))
-        self.state = shrinking(label("", "muted", wrap=True))
-        self.state.setMinimumWidth(140)  # two lines in a narrow window
+        self.state = label("", "muted", wrap=True)
         self.cancel = button(tr("Cancel"), model.cancel)
         self.rest = button(tr("Resume"), model.diagnose_cancelled, tip=tr("Diagnose the photos that were cancelled"))
         self.model_button = QPushButton()
@@ -87,8 +86,9 @@ class DiagnosePanel(QWidget):
         export.setMenu(menu)
         tip = tr("Remove all results from the list; the photo files are kept")
         clear = button(tr("Clear"), lambda: self._remove(self._model.rows.present), "flat", tip)
-        tools = row(Flow(self.search, self.known_crop, self.plants), (column(self.state, self.bar, spacing=4), 1),
-                    Flow(self.cancel, self.rest, export, clear))  # fmt: skip
+        state = holding(column(None, self.state, self.bar, None, spacing=4))
+        buttons = self.cancel, self.rest, export, clear
+        tools = Flow(self.search, self.known_crop, self.plants, state, *buttons, grow=state)
         below = column(self.coverage, tools, (self.table, 1), spacing=8)
         self.start = StartPage(actions, theme)
         self.start.show_classes(self._model.known)
