@@ -28,7 +28,8 @@ from app.widgets.parts import Slot, confirm, open_file
 from core import __version__
 from core.data.photo_format import EXTENSIONS
 
-MODEL_ENDING: Final = ".safetensors"
+MODEL_ENDINGS: Final = (".safetensors", ".onnx")
+"""ONNX is for other programs, but is no photo."""
 
 
 @final
@@ -70,7 +71,7 @@ class WindowCommands(QObject):
         found = list(map(os.path.abspath, given))
         if not found:
             return
-        if len(found) == 1 and found[0].lower().endswith(MODEL_ENDING):
+        if len(found) == 1 and found[0].lower().endswith(MODEL_ENDINGS):
             self._photos.use_model(found[0])
             return
         source = len(found) == 1 and (os.path.isdir(found[0]) or found[0].lower().endswith(".csv"))

@@ -91,6 +91,8 @@ def columns() -> list[Column]:
         Column(tr("Origin"), lambda m: tr("adapted from {model}", model=m.adapted_from) if m.adapted_from
                else origins[m.origin]),
         Column(tr("Classes"), lambda m: str(m.classes), lambda m: m.classes, right=True),
-        Column(tr("Accuracy"), lambda m: percent(m.accuracy), lambda m: m.accuracy or 0.0, right=True),
+        Column(tr("Accuracy"), lambda m: percent(m.accuracy), lambda m: m.accuracy or 0.0, right=True,
+               help=tr("On the model's own test photos, or on its validation photos if it was not tested. Figures of "
+                       "different models are of different photos.")),
         Column(tr("Date"), lambda m: m.identity.date or "–"),
     ]  # fmt: skip

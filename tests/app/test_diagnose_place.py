@@ -69,12 +69,12 @@ def test_the_slider_updates_all_verdicts_and_shows_its_effect(panel, model, qtbo
     panel.coverage.slider.setValue(2)
     assert [row.verdict for row in model.rows.rows] == [CLASSES[0], NOT_SURE, NOT_SURE]
     assert "50\u00a0%" in panel.coverage.caption.text()
-    assert "47.0\u00a0%" in panel.coverage.caption.text()
+    assert "47.0\u00a0%" in panel.coverage.caption.toolTip()
     qtbot.waitUntil(lambda: "2 not diagnosed" in panel.state.text())
     assert model.rows.rows[1].reason
     panel.coverage.slider.setValue(0)
     assert [row.verdict for row in model.rows.rows] == [CLASSES[0]] * 3
-    assert "0.0\u00a0%" in panel.coverage.caption.text()
+    assert "0.0\u00a0%" in panel.coverage.caption.toolTip()
 
 
 def test_while_another_model_is_loaded_nothing_is_said_of_the_one_before(panel, model, monkeypatch):

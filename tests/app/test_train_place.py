@@ -33,7 +33,7 @@ def test_training_starts_from_the_pretrained_model_by_default(start):
     assert (values["start"], values["preset"], values["image_size"]) == (shipped_model(), "transfer", 0)
     assert setup.window().page("dataset").health._settings().keys() >= {"start", "image_size", "use_size"}
     assert not setup.form.is_visible("model"), "the network is that of the model file"
-    assert "trained on leaves" in setup.about_start.text()
+    assert "pretrained model “leaves”" in setup.about_start.text()
     setup.start.button(1).click()
     values = setup.form.values()
     assert (values["start"], values["preset"]) == ("", "tomato-cpu")

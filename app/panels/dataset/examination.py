@@ -125,8 +125,8 @@ class SplitPane(QWidget):
             return
         leaked, random = (percent(split[name] / max(split["held_out"], 1)) for name in ("leaked", "random_leaked"))
         self.text.setText(tr(
-            "Data leakage: {leaked} of the validation and test photos in this split, {random} in a random one. "
-            "{photos} photos are in {groups}. Accuracy measured on leaked photos is too high.",
+            "{leaked} of the validation and test photos show the same leaf or session as a training photo (data "
+            "leakage); in a random split {random}. Accuracy on them is too high. {photos} photos are in {groups}.",
             leaked=leaked, random=random, photos=f"{split['photos']:,}",
             groups=count(split["groups"], "{n} group", "{n} groups"),
         ))  # fmt: skip

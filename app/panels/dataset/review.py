@@ -38,7 +38,9 @@ class ReviewPane(QWidget):
         self._shown: SuspectPhoto | None = None
         self.state = label("", "muted", wrap=True)
         self.bar = progress_bar(tr("Progress of the review"))
-        self.start = button(tr("Review labels"), lambda: review.start(model()), "primary")
+        self.start = button(tr("Review labels"), lambda: review.start(model()), "primary",
+                            tr("Each photo is predicted by a last layer that was not fitted to photos of its leaf, and "
+                               "compared with the most similar photos."))  # fmt: skip
         self.stop = button(tr("Cancel"), review.cancel)
         self.next = button(tr("What to label next…"), self._on_next,
                            tip=tr("Chooses from a folder of unlabelled photos those that would teach the model most"))
@@ -89,9 +91,7 @@ class ReviewPane(QWidget):
         if review.has_process:
             return
         if not review.photos:
-            self.state.setText(tr("Finds labels that are probably wrong: each photo is predicted by a last layer "
-                                  "that was not fitted to photos of its leaf, and compared with the most similar "
-                                  "photos."))  # fmt: skip
+            self.state.setText(tr("Finds labels that are probably wrong. You keep or correct them one by one."))
             return
         agreement = tr("{share} of {n} photos are predicted as labelled.", share=percent(review.agreement),
                        n=f"{review.photos:,}")  # fmt: skip

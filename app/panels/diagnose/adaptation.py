@@ -139,9 +139,9 @@ class AdaptationDialog(Dialog):
         self._work(False)
 
     def _on_measured(self, effect: list[str], path: str) -> None:
-        before, after, *more, test = map(sentence, effect)
+        before, after, *more, verdict, test = map(sentence, effect)
         self.effect.setToolTip(test)
-        self.effect.setText("\n".join((before, after, " ".join(more))))
+        self.effect.setText("\n".join((verdict, before, after, " ".join(more))))
         self._path = path
         self._refresh()
         if path:

@@ -12,7 +12,7 @@ from app.actions import Actions
 from app.theme import Theme
 from app.translation import sentence, tr
 from app.viewmodels.runs import RunView
-from app.widgets.layouts import TAB, Flow, column, stack
+from app.widgets.layouts import TAB, Flow, column, holding, stack
 from app.widgets.parts import EmptyPlace, action_button, button, card, label, scrolling
 from core.percent import percent
 from core.training.events import RunFinished
@@ -29,12 +29,12 @@ class OutcomePane(QWidget):
         self._model, self.report = "", ""
         self._actions = actions
         self.headline = label("", "title", wrap=True)
-        self.words = label("", wrap=True)
-        self.words.setAlignment(Qt.AlignmentFlag.AlignTop)
-        self.words.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.words, self.notes = label("", wrap=True), label("", "muted", wrap=True)
+        for text in (self.words, self.notes):
+            text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         use = tr("Diagnose with this model")
         self.use = button(use, lambda: self.diagnose_asked.emit(self._model), "primary")
-        scroll = scrolling(self.words, tr("What the result means"))
+        scroll = scrolling(holding(column(self.words, self.notes, None, spacing=24)), tr("What the result means"))
         reports = (action_button(actions.run_report, theme, "search"), action_button(actions.run_pdf, theme, "export"))
         empty = EmptyPlace(theme, "train", tr("No result yet"), tr(
             "After a run this page shows the accuracy on photos that were not used in training, the border baseline, "
@@ -54,9 +54,11 @@ class OutcomePane(QWidget):
         self._model = end.model_path
         self.use.setEnabled(bool(end.model_path))
         self.headline.setText(headline(end, view))
-        warned = [sentence(text) for text in dict.fromkeys(view.warnings)]  # a resumed run repeats them
-        sentences = [sentence(text) for text in (evaluated.words[1:] if evaluated else ())]
-        self.words.setText("\n\n".join([*sentences, *choice_text(view), *warned]))
+        warned = dict.fromkeys(view.warnings)  # a resumed run repeats them
+        leaks = [text for text in warned if text.startswith("Data leakage")]  # what makes the accuracy too high
+        words = [sentence(text) for text in (*(evaluated.words[1:] if evaluated else ()), *leaks)]
+        self.words.setText("\n\n".join([*words, *choice_text(view)]))
+        self.notes.setText("\n\n".join(sentence(text) for text in warned if text not in leaks))
 
 
 def choice_text(view: RunView) -> list[str]:

@@ -139,7 +139,7 @@ class SetupPane(QFrame):
         if values["preset"] == DEMO:
             text = tr("Training on the synthetic leaves starts from scratch and takes about a minute.")
         elif start:
-            text = tr("Starts from a network trained on leaves ({name}). For small datasets: 50 photos per class, a "
+            text = tr("Starts from the pretrained model “{name}”. For small datasets: 50 photos per class, a "
                       "few minutes.", name=Path(start).stem)  # fmt: skip
         else:
             text = tr("Trains on your photos only. Needs several hundred photos per class and more time.")
