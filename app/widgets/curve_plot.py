@@ -40,7 +40,7 @@ class CurvePlot(QWidget):
 
     def __init__(self, theme: Theme, title: str) -> None:
         super().__init__()
-        self._theme, self._title = theme, title
+        self._theme, self.title = theme, label(title, "heading")
         self._lines: dict[str, pg.PlotDataItem] = {}
         self._drawn: dict[str, tuple[float, ...]] = {}
         self.boxes: dict[str, QCheckBox] = {}
@@ -56,18 +56,13 @@ class CurvePlot(QWidget):
             axis.enableAutoSIPrefix(False)  # a loss of 0.0004 is not 0.4 thousandths
         self._cache_axes(QGraphicsItem.CacheMode.DeviceCoordinateCache)
         self._legend = Flow()
-        self._heading = label(title, "heading")
-        self.setLayout(column(self._heading, self._legend, (self.plot, 1), spacing=4))
+        self.setLayout(column(self.title, self._legend, (self.plot, 1), spacing=4))
         theme.changed.connect(self._paint)
         self._paint()
 
     def hasHeightForWidth(self) -> bool:  # noqa: N802 (Qt's name)
         """False: the legend's lines depend on the width, but the surrounding layout keeps the height."""
         return False
-
-    def set_title(self, title: str) -> None:
-        self._title = title
-        self._heading.setText(title)
 
     def show_curves(self, curves: Sequence[Curve]) -> None:
         self.curves = list(curves)
@@ -121,7 +116,7 @@ class CurvePlot(QWidget):
         shown = [curve for curve in self.curves if self.is_shown(curve.name)]
         if kind == ".csv":
             rows = [[curve.name, *values] for curve in shown for values in np.column_stack([curve.x, curve.y]).tolist()]
-            write_file(path, csv_text([["curve", "epoch", self._title], *rows]))
+            write_file(path, csv_text([["curve", "epoch", self.title.text()], *rows]))
             return
         self.plot.setTitle("&nbsp; ".join(  # the boxes above are not part of it
             f"<span style='color: {self._lines[curve.name].opts['pen'].color().name()}'>■ {html.escape(tr(curve.name))}"

@@ -93,13 +93,11 @@ def stack(*pages: QWidget) -> QStackedWidget:
 
 @final
 class Flow(QLayout):
-    """No widget is narrower than its size hint; `fill`: those of a line share its width; `grow`: one takes the rest."""
+    """No widget is narrower than its size hint; `fill`: which of a line share the width that is left."""
 
-    def __init__(
-        self, *widgets: QWidget, spacing: int = 8, fill: bool = False, grow: QWidget | None = None
-    ) -> None:
+    def __init__(self, *widgets: QWidget, spacing: int = 8, fill: Sequence[QWidget] = ()) -> None:
         super().__init__()
-        self._fill, self._grow = fill, grow
+        self._fill = fill
         self._items: list[QLayoutItem] = []
         self._heights: dict[int, int] = {}
         self.setContentsMargins(0, 0, 0, 0)
@@ -166,7 +164,7 @@ class Flow(QLayout):
             sizes, left = [item.sizeHint() for item in line], 0
             height, spare = max(size.height() for size in sizes), width + self.spacing()
             spare -= sum(size.width() + self.spacing() for size in sizes)
-            growing = [item for item in line if self._fill or item.widget() is self._grow]
+            growing = [item for item in line if item.widget() in self._fill]
             for item, size in zip(line, sizes, strict=True):
                 share = max(spare, 0) // len(growing) if item in growing else 0
                 growing = [other for other in growing if other is not item]

@@ -85,14 +85,6 @@ def label(text: str, role: str = "", wrap: bool = False) -> QLabel:
     return made
 
 
-def shrinking(text: QLabel) -> QLabel:
-    """The text, which takes only the width that the other widgets of its row leave."""
-    policy = text.sizePolicy()
-    policy.setHorizontalPolicy(QSizePolicy.Policy.Ignored)
-    text.setSizePolicy(policy)
-    return text
-
-
 def card(*items: Item, role: str = "card", spacing: int = 8, margins: Margins = (14, 12, 14, 12)) -> QFrame:
     frame = QFrame()
     frame.setProperty("role", role)
@@ -231,9 +223,11 @@ def ask_target(parent: QWidget, title: str, start: str, kinds: str) -> str:
 
 def header(title: str, subtitle: str, *widgets: QWidget) -> QWidget:
     """A page's header: its purpose on the left, its actions on the right."""
-    under = shrinking(label(subtitle, "subtitle", wrap=True))
+    under = label(subtitle, "subtitle")
     under.setObjectName("subtitle")
-    tools = holding(Flow(*widgets, fill=True))
+    under.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)  # the width that the actions leave
+    under.setWordWrap(True)  # after the policy, which it makes depend on the width
+    tools = holding(Flow(*widgets, fill=widgets))
     layout = row((column(label(title, "title"), under, spacing=2), 1), tools, spacing=-1)
     layout.setAlignment(tools, Qt.AlignmentFlag.AlignBottom)
     return holding(layout)
@@ -280,21 +274,16 @@ class EmptyPlace(QWidget):
     def __init__(self, theme: Theme, icon: str, title: str, text: str, *widgets: QWidget) -> None:
         super().__init__()
         self._theme, self._icon = theme, icon
-        self._drawing, self._title, self.text = QLabel(), label("", "heading", wrap=True), label("", "muted", wrap=True)
-        for one in (self._title, self.text):
+        self._drawing, self._texts = QLabel(), (label(title, "heading", wrap=True), label(text, "muted", wrap=True))
+        for one in self._texts:
             one.setAlignment(Qt.AlignmentFlag.AlignHCenter)
             one.setFixedWidth(336)
-        self.show_text(title, text)
-        self.column = centred(self._drawing, self._title, self.text, holding(row(*widgets, margins=(0, 4, 0, 0))))
+        self.column = centred(self._drawing, *self._texts, holding(row(*widgets, margins=(0, 4, 0, 0))))
         self.setLayout(self.column)
         theme.changed.connect(self._draw)
-
-    def show_text(self, title: str, text: str) -> None:
-        self._title.setText(title)
-        self.text.setText(text)
         self._draw()
 
     def _draw(self) -> None:
-        for one in (self._title, self.text):
-            one.setMinimumHeight(max(one.heightForWidth(one.width()), 0))  # -1 without a text
+        for one in self._texts:
+            one.setMinimumHeight(one.heightForWidth(one.width()))
         self._drawing.setPixmap(resources.pixmap(self._icon, self._theme.colours.accent, 56, self.devicePixelRatioF()))

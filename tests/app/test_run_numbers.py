@@ -74,14 +74,12 @@ def test_a_finished_stage_is_not_told_in_the_next_epoch():
     assert view.progress is None
 
 
-def test_a_run_that_is_being_prepared_is_not_called_untrained_and_a_new_one_shows_no_earlier_epoch(panel, model):
+def test_a_new_run_shows_what_is_being_prepared_and_no_earlier_epoch(panel, model):
     model._set(State.RUNNING)
     model.view.read([Progress("cache", 3, 10)])
     panel.redraw()
-    assert panel.curves._empty._title.text() == "The training is being prepared"
-    assert panel.curves._empty.text.text() == "Decoding the photos once: 3 / 10"
+    assert panel.stage.text() == "Decoding the photos once: 3 / 10"
     model._set(State.IDLE)
-    assert panel.curves._empty._title.text() == "No training yet"
     model.view = RunView()
     model.view.read([STARTED, step(1)])
     panel.redraw()

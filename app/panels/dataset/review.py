@@ -53,13 +53,10 @@ class ReviewPane(QWidget):
         self.other = button(tr("Other class…"), self.class_asked.emit,
                             tip=tr("Give the photo another class ({key})", key="O"))  # fmt: skip
         self.skip = button(tr("Skip"), self.skipped.emit, tip=tr("Decide later ({key})", key="S"))
-        self.undo = button(tr("Undo"), review.undo.undo, tip=tr("Undo the last change ({key})", key="U"))
         self.save = button(tr("Save as manifest…"), self._on_save,
                            tip=tr("A CSV file with the corrected labels, to train on elsewhere"))  # fmt: skip
         self._decisions = (self.photo, self.reason, self.relabel, self.keep, self.other, self.skip)
         self._lay_out()
-        review.undo.canUndoChanged.connect(self.undo.setEnabled)
-        self.undo.setEnabled(review.undo.canUndo())
         follow_stages(review, self.bar, self.state)
         review.changed.connect(self.refresh)
         review.chosen.connect(self._on_chosen)
@@ -70,23 +67,23 @@ class ReviewPane(QWidget):
     def _lay_out(self) -> None:
         self.setLayout(column(
             self.state, self.bar, row(self.start, self.next, self.stop, None), (self.photo, 1), self.reason,
-            self.relabel, row(self.keep, self.other, self.skip), (None, 0), row(self.undo, self.save), margins=TAB,
+            self.relabel, row(self.keep, self.other, self.skip), (None, 0), self.save, margins=TAB,
         ))  # fmt: skip
 
     def add_keys(self, owner: QWidget) -> None:
         """Let the keys work while this pane or `owner`, the grid of suspects, has the keyboard focus."""
-        keys = {"R": self.relabel, "K": self.keep, "O": self.other, "S": self.skip, "U": self.undo}
+        keys = {"R": self.relabel.click, "K": self.keep.click, "O": self.other.click, "S": self.skip.click,
+                "U": self._review.undo.undo}  # fmt: skip
         for place in (self, owner):
-            for key, target in keys.items():
+            for key, act in keys.items():
                 shortcut = QShortcut(QKeySequence(key), place, context=Qt.ShortcutContext.WidgetWithChildrenShortcut)
-                shortcut.activated.connect(lambda target=target: target.click() if self.isVisible() else None)
+                shortcut.activated.connect(lambda act=act: act() if self.isVisible() else None)
 
     def refresh(self) -> None:
         review = self._review
         for widget, of_work in ((self.bar, True), (self.stop, True), (self.start, False), (self.next, False)):
             widget.setVisible(review.has_process == of_work)
         left = len(review.suspects())
-        self.undo.setVisible(bool(review.photos))
         self.save.setVisible(bool(review.photos))
         if review.has_process:
             return

@@ -46,8 +46,6 @@ class CoverageBar(QWidget):
         self.slider.setToolTip(tr("Left: every photo gets a diagnosis. Right: only those with the highest confidence "
                                   "do."))
         self.caption = label("", "muted", wrap=True)
-        self.effect = ""
-        """What the caption says, and the details in its tooltip."""
         self.crop = QCheckBox(tr("Zoom in on small leaves"))
         self.crop.setToolTip(tr("Examines only the leaf if it is small in the photo. The frame shows what is "
                                 "examined."))
@@ -86,24 +84,20 @@ class CoverageBar(QWidget):
         self._say()
 
     def _say(self) -> None:
-        if not self._points:
-            none = tr("This model has no confidence thresholds: it had too few validation photos to measure them.")
-            self._show(none if self._model.ready else "")
-            return
-        point = self._points[self.slider.value()]
-        text = tr("Of photos like those it learned from, the model diagnoses {coverage}, {accuracy} of them correctly.",
-                  coverage=percent(point.coverage, 0), accuracy=percent(point.accuracy))  # fmt: skip
-        self._show(text, tr(
-            "It is “not sure” of {refused} that it would diagnose correctly, and of up to {far} that look unfamiliar. "
-            "Measured on this model's validation photos. Results on photos from other places are usually lower.",
-            refused=percent(point.wrongly_refused), far=percent(UNFAMILIAR_REJECTED, 0),
-        ))  # fmt: skip
-
-    def _show(self, text: str, details: str = "") -> None:
-        self.effect = f"{text} {details}".strip()
+        text = details = ""
+        if self._points:
+            point = self._points[self.slider.value()]
+            text = tr("Of photos like those it learned from, the model diagnoses {coverage}, {accuracy} of them "
+                      "correctly.", coverage=percent(point.coverage, 0), accuracy=percent(point.accuracy))  # fmt: skip
+            details = tr("It is “not sure” of {refused} that it would diagnose correctly, and of up to {far} that look "
+                         "unfamiliar. Measured on this model's validation photos. Results on photos from other places "
+                         "are usually lower.", refused=percent(point.wrongly_refused),
+                         far=percent(UNFAMILIAR_REJECTED, 0))  # fmt: skip
+        elif self._model.ready:
+            text = tr("This model has no confidence thresholds: it had too few validation photos to measure them.")
         self.caption.setText(text)
         self.caption.setToolTip(details)
-        self.slider.setAccessibleDescription(self.effect)
+        self.slider.setAccessibleDescription(f"{text} {details}".strip())
 
 
 def crop_choice(model: DiagnosisModel) -> ComboBox:

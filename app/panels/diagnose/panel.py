@@ -88,7 +88,7 @@ class DiagnosePanel(QWidget):
         clear = button(tr("Clear"), lambda: self._remove(self._model.rows.present), "flat", tip)
         state = holding(column(None, self.state, self.bar, None, spacing=4))
         buttons = self.cancel, self.rest, export, clear
-        tools = Flow(self.search, self.known_crop, self.plants, state, *buttons, grow=state)
+        tools = Flow(self.search, self.known_crop, self.plants, state, *buttons, fill=[state])
         below = column(self.coverage, tools, (self.table, 1), spacing=8)
         self.start = StartPage(actions, theme)
         self.start.show_classes(self._model.known)
@@ -280,4 +280,4 @@ class DiagnosePanel(QWidget):
         if chosen:
             rows = self._model.plants.with_plants(self._model.rows.shown_rows())
             crop = [self.known_crop.currentText()] if self._model.verdicts.known_crop else []
-            self._writing.start(kind, chosen, rows, remarks=[*crop, self.coverage.effect])
+            self._writing.start(kind, chosen, rows, remarks=[*crop, self.coverage.slider.accessibleDescription()])

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import final
 
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from app.theme import Theme
 from app.translation import tr
@@ -14,7 +14,7 @@ from app.viewmodels.runs import Curve, RunView
 from app.widgets.curve_plot import CurvePlot
 from app.widgets.layouts import TAB, column, holding, row, splitter, stack
 from app.widgets.notice import Notice, show_written
-from app.widgets.parts import EmptyPlace, ask_target, button, card, label, shrinking
+from app.widgets.parts import EmptyPlace, ask_target, button, card, label
 from core.errors import StorageError
 from core.storage import unused
 
@@ -34,25 +34,21 @@ class CurvesPane(QWidget):
         self.compared: dict[str, RunView] = {}
         """Earlier runs by name, drawn with their validation curve."""
         self._next = 0
-        self._empty = EmptyPlace(theme, "train", "", "")
-        self.show_stage("")
-        self._stack = stack(self._empty, self._page())
+        empty = EmptyPlace(theme, "train", tr("No curves yet"), tr(
+            "Choose the settings on the left and press “Start training”. Loss and accuracy are plotted here during "
+            "training."))  # fmt: skip
+        self._stack = stack(empty, self._page())
         self.setLayout(column(self._stack, margins=TAB))
 
     def _page(self) -> QWidget:
         split = splitter(card(self.plots["loss"]), card(self.plots["accuracy"]))
         split.setChildrenCollapsible(False)
-        hint = shrinking(label(tr("Drag: move. Wheel: zoom. Click a name: hide it."), "caption"))
+        hint = label(tr("Drag: move. Wheel: zoom. Click a name: hide it."), "caption")
+        hint.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         reset = button(tr("Whole curve"), self.reset_zoom, "flat", tr("Reset the zoom"))
         export = button(tr("Export…"), self._on_export, "flat", tr("Save the visible curves as PNG, SVG or CSV"))
         tools = row((hint, 1), reset, export)
         return holding(column((split, 3), (card(self.plots["rate"]), 2), tools, spacing=8))
-
-    def show_stage(self, stage: str) -> None:
-        """Show what the run does before its first step, or how to start one."""
-        start = tr("Choose the settings on the left and press “Start training”. Loss and accuracy are plotted here "
-                   "during training.")  # fmt: skip
-        self._empty.show_text(tr("The training is being prepared") if stage else tr("No training yet"), stage or start)
 
     def show_next(self, view: RunView) -> None:
         """Update one plot, another at each call: three at once would block the window."""
@@ -62,7 +58,7 @@ class CurvesPane(QWidget):
     def show_run(self, view: RunView, which: Iterable[str] = ("loss", "accuracy", "rate")) -> None:
         """Update the plots with the run and the runs compared with it."""
         self._stack.setCurrentIndex(1 if view.started is not None or self.compared else 0)
-        self.plots["accuracy"].set_title(tr("Accuracy at threshold 0.5") if view.several else tr("Accuracy"))
+        self.plots["accuracy"].title.setText(tr("Accuracy at threshold 0.5") if view.several else tr("Accuracy"))
         for what in which:
             curves = view.curves(what)
             for name, other in self.compared.items():

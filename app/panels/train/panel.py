@@ -93,7 +93,7 @@ class TrainPanel(QWidget):
         )  # fmt: skip
         self.tabs.tabBar().setProperty("role", "narrow")  # five names beside the settings
         self.tabs.currentChanged.connect(lambda _: self.redraw())
-        figures = Flow(*self.figures.values(), spacing=4, fill=True)
+        figures = Flow(*self.figures.values(), spacing=4, fill=[*self.figures.values()])
         right = column(figures, self.progress, self.stage, (self.tabs, 1), spacing=GAP)
         subtitle = tr("Train a network on your own classes, on this computer.")
         head = header(tr("Train"), subtitle, self.start, self.pause, self.stop)
@@ -161,7 +161,6 @@ class TrainPanel(QWidget):
         elif running and self._urgent and not view.urgent:
             self.notice.hide()
         self._urgent = view.urgent
-        self.curves.show_stage(self.stage.text() if running else "")
 
     def _stage(self) -> str:
         view, state = self._model.view, self._model.state
@@ -214,7 +213,8 @@ class TrainPanel(QWidget):
         self.notice.alarm(message, details, *again)
 
     def _on_lay_over(self, runs: list[RunSummary]) -> None:
-        self.curves.compared = {run.name: read_run(Path(run.folder)) for run in runs}
+        others = [run for run in runs if run.folder != self._model.folder]  # its curves are shown anyway
+        self.curves.compared = {run.name: read_run(Path(run.folder)) for run in others}
         self.tabs.setCurrentWidget(self.curves)
 
     def _on_result_asked(self, folder: str) -> None:
