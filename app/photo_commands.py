@@ -21,9 +21,10 @@ from app.viewmodels.model_list import keep_import, shipped_model
 from app.viewmodels.writing import Writing
 from app.widgets.parts import Slot, ask_target
 from core.data.photo_format import EXTENSIONS
-from core.diagnosis.model_identity import BEST, CONFIG, read_identity
+from core.diagnosis.model_identity import BEST, CONFIG, KIND, VERSION
 from core.errors import LeafClinicError
 from core.storage import unused
+from core.tensor_file import read_metadata
 
 PHOTO_FILTER: Final = "*" + " *".join(sorted(EXTENSIONS))
 
@@ -59,7 +60,7 @@ class PhotoCommands(QObject):
         """Diagnose with this model from now on; a file from elsewhere is added to the list, a damaged one refused."""
         panel = self._window.go("diagnose")
         try:
-            read_identity(Path(path))
+            read_metadata(Path(path), KIND, VERSION)
         except LeafClinicError as error:
             panel.notice.alarm(str(error))
             return

@@ -160,7 +160,8 @@ def test_before_and_after_are_shown_and_the_adapted_model_is_used(adapting, dial
     assert said.count("20") == 3
     assert not re.search("held-out|interval|để riêng|khoảng tin cậy", said), "words of statistics"
     assert ("p =" in said, "p = 0.016." in made.effect.toolTip()) == (False, True), "for those who look for it"
-    assert [word in said for word in ("Before", "better", "became", "correct")] == [language == "en"] * 4
+    words = enumerate(("better", "Before", "After", "became"))
+    assert [word in said.split("\n")[at] for at, word in words] == [language == "en"] * 4
     with qtbot.waitSignal(dialog.chosen) as signal:
         made.use.click()
     assert signal.args == [given]

@@ -208,6 +208,9 @@ def test_the_list_follows_a_run_and_keeps_the_selection(runs, start, qtbot):
     qtbot.waitUntil(lambda: panel.runs.selected_runs()[0].epochs_done == 1)
     assert panel.runs.selected_runs()[0].folder == chosen
     session._set(State.IDLE)
+    session.folder = chosen
+    panel._on_lay_over(panel.runs.model.rows)
+    assert len(panel.curves.compared) == 1, "no run is compared with itself"
 
 
 def test_the_active_run_is_neither_resumed_nor_deleted_nor_called_stopped(qtbot, runs):

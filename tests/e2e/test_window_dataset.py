@@ -128,19 +128,19 @@ def test_a_list_of_photos_is_shown_until_the_filter_changes(panel):
     assert panel.photos.rowCount() == 62, "no class is chosen"
 
 
-def test_a_dropped_model_is_diagnosed_with(start, qtbot):
+def test_a_dropped_model_is_diagnosed_with(start, qtbot, tmp_path):
     program = start()
     panel = program.window.go("diagnose")
     program.diagnosis.failed.emit("The model before cannot be read.", "")
     model = Path(resources.place("models")) / "leaves.safetensors"
     drop(program.window, [model])
-    assert program.diagnosis.model_path == str(model)
-    assert not program.diagnosis.rows.rows
     qtbot.waitUntil(lambda: bool(program.diagnosis.ready))
     assert panel.notice.isHidden()
-    panel.notice.alarm("There is no picture in the clipboard.")
+    (tmp_path / "net.onnx").touch()
+    drop(program.window, [tmp_path / "net.onnx"])
     panel._on_model(str(model))
-    assert not panel.notice.isHidden(), "that was not about the model"
+    assert "another format" in panel.notice.text.text(), "neither a photo nor a model to use here"
+    assert (program.diagnosis.model_path, program.diagnosis.rows.rows) == (str(model), [])
 
 
 def test_a_folder_opened_while_the_demo_is_drawn_stays_open(start, qtbot, tmp_path, monkeypatch):
