@@ -28,8 +28,7 @@ from app.widgets.parts import Slot, confirm, open_file
 from core import __version__
 from core.data.photo_format import EXTENSIONS
 
-MODEL_ENDINGS: Final = (".safetensors", ".onnx")
-"""ONNX is for other programs, but is no photo."""
+MODEL_ENDINGS: Final = (".safetensors", ".onnx")  # an ONNX file is refused as a model, not as a photo
 
 
 @final

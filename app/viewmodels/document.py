@@ -74,7 +74,7 @@ class Document(QObject):
         self.cancel()
         self.asked = source
         try:
-            folder, lock = self._next = self._claim(source)
+            folder, _ = self._next = self._claim(source)
         except StorageError as error:
             self.failed.emit(str(error), "")
             return

@@ -92,7 +92,6 @@ def columns() -> list[Column]:
                else origins[m.origin]),
         Column(tr("Classes"), lambda m: str(m.classes), lambda m: m.classes, right=True),
         Column(tr("Accuracy"), lambda m: percent(m.accuracy), lambda m: m.accuracy or 0.0, right=True,
-               help=tr("On the model's own test photos, or on its validation photos if it was not tested. Figures of "
-                       "different models are of different photos.")),
+               help=tr("On each model's own test photos, or else validation photos: not comparable.")),
         Column(tr("Date"), lambda m: m.identity.date or "–"),
     ]  # fmt: skip

@@ -75,11 +75,10 @@ def test_a_resumed_run_shows_its_own_settings_and_not_those_of_its_photos(start,
 
 def test_the_end_says_the_accuracy_or_why_there_is_none():
     view = RunView()
-    assert "Validation accuracy 90.0\u00a0% after" in headline(END, view)
     assert "Nothing was changed" in headline(RunFinished("stopped", 0, -1, 0.0, None, "", "", 0.0), view)
     assert "resume it" in headline(RunFinished("stopped", 3, -1, 0.0, None, "", "", 0.0), view)
     view.read([EpochDone(0, 3, 0.5, 0.9, 0.5, 0.9, True, (), 1.0, 20.0, 0, mean_f1=0.9)])
-    assert "90.0\u00a0% (all labels right at threshold 0.5)" in headline(END, view)
+    assert "Validation accuracy 90.0\u00a0% (all labels right at threshold 0.5) after" in headline(END, view)
     view.read([JUDGED])
     assert headline(END, view) == "80 of 100 test photos right."
 

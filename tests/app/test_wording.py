@@ -6,7 +6,6 @@ import pytest
 from PySide6.QtCore import Qt
 
 from app.panels.dataset.classes import balance_text
-from app.theme import mixed
 from app.translation import duration, number, sentence
 from app.widgets.parts import label
 from core.diagnosis import page
@@ -48,11 +47,6 @@ def test_no_share_is_written_another_way(file):
 def test_no_text_of_the_window_has_a_space_that_breaks_before_its_percent_sign():
     """Texts of core may: where they are shown, `sentence` puts the right one."""
     assert not [text for text in written_texts() if re.search(r"[\d}] ?%", text)]
-
-
-def test_a_colour_is_blended_with_its_background():
-    assert [mixed("#ff0000", "#0000ff", share).name() for share in (1, 0)] == ["#ff0000", "#0000ff"]
-    assert mixed("#c80064", "#640000", 0.25).getRgb()[:3] == (125, 0, 25)
 
 
 def test_no_probability_is_stated_as_certain():

@@ -38,9 +38,7 @@ class ReviewPane(QWidget):
         self._shown: SuspectPhoto | None = None
         self.state = label("", "muted", wrap=True)
         self.bar = progress_bar(tr("Progress of the review"))
-        self.start = button(tr("Review labels"), lambda: review.start(model()), "primary",
-                            tr("Each photo is predicted by a last layer that was not fitted to photos of its leaf, and "
-                               "compared with the most similar photos."))  # fmt: skip
+        self.start = button(tr("Review labels"), lambda: review.start(model()), "primary")
         self.stop = button(tr("Cancel"), review.cancel)
         self.next = button(tr("What to label next…"), self._on_next,
                            tip=tr("Chooses from a folder of unlabelled photos those that would teach the model most"))

@@ -47,8 +47,7 @@ class CoverageBar(QWidget):
                                   "do."))
         self.caption = label("", "muted", wrap=True)
         self.crop = QCheckBox(tr("Zoom in on small leaves"))
-        self.crop.setToolTip(tr("Examines only the leaf if it is small in the photo. The frame shows what is "
-                                "examined."))
+        self.crop.setToolTip(tr("Examines only the leaf if it is small in the photo, as the frame shows."))
         self.leaves = QCheckBox(tr("Several leaves"))
         self.leaves.setToolTip(tr("Finds the leaves in each photo and diagnoses them one by one. For photos of one "
                                   "leaf this is less accurate."))

@@ -86,9 +86,8 @@ class DiagnosePanel(QWidget):
         export.setMenu(menu)
         tip = tr("Remove all results from the list; the photo files are kept")
         clear = button(tr("Clear"), lambda: self._remove(self._model.rows.present), "flat", tip)
-        state = holding(column(None, self.state, self.bar, None, spacing=4))
-        buttons = self.cancel, self.rest, export, clear
-        tools = Flow(self.search, self.known_crop, self.plants, state, *buttons, fill=[state])
+        box = holding(column(None, self.state, self.bar, None, spacing=4))
+        tools = Flow(self.search, self.known_crop, self.plants, box, self.cancel, self.rest, export, clear, fill=[box])
         below = column(self.coverage, tools, (self.table, 1), spacing=8)
         self.start = StartPage(actions, theme)
         self.start.show_classes(self._model.known)

@@ -213,8 +213,7 @@ class TrainPanel(QWidget):
         self.notice.alarm(message, details, *again)
 
     def _on_lay_over(self, runs: list[RunSummary]) -> None:
-        others = [run for run in runs if run.folder != self._model.folder]  # its curves are shown anyway
-        self.curves.compared = {run.name: read_run(Path(run.folder)) for run in others}
+        self.curves.compared = {r.name: read_run(Path(r.folder)) for r in runs if r.folder != self._model.folder}
         self.tabs.setCurrentWidget(self.curves)
 
     def _on_result_asked(self, folder: str) -> None:

@@ -135,8 +135,7 @@ def _columns(going: Callable[[], str]) -> list[Column]:
         Column(tr("Dataset"), lambda r: r.dataset),
         Column(tr("Epochs"), lambda r: f"{r.epochs_done} / {r.epochs}", lambda r: r.epochs_done, right=True),
         Column(tr("Validation"), lambda r: percent(r.accuracy), lambda r: r.accuracy or 0.0, right=True,
-               help=tr("Accuracy on the validation photos after the best epoch. With several labels per photo, all "
-                       "labels must be right at threshold 0.5.")),
+               help=tr("After the best epoch; of several labels, all must be right at threshold 0.5.")),
         Column(tr("Test"), lambda r: percent(r.test), lambda r: r.test or 0.0, right=True),
         Column(tr("State"), state),
         Column(tr("Network"), lambda r: r.model),
