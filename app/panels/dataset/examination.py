@@ -126,7 +126,7 @@ class SplitPane(QWidget):
         leaked, random = (percent(split[name] / max(split["held_out"], 1)) for name in ("leaked", "random_leaked"))
         self.text.setText(tr(
             "{leaked} of the validation and test photos show the same leaf or session as a training photo (data "
-            "leakage); in a random split {random}. Accuracy on them is too high. {photos} photos are in {groups}.",
+            "leakage: measured accuracy is too high); in a random split {random}. {photos} photos are in {groups}.",
             leaked=leaked, random=random, photos=f"{split['photos']:,}",
             groups=count(split["groups"], "{n} group", "{n} groups"),
         ))  # fmt: skip
