@@ -93,7 +93,7 @@ def test_the_examination_finds_what_is_wrong_and_measures_the_leak(panel, qtbot)
     panel.side.setCurrentWidget(panel.split)
     assert (panel._examination.split["photos"], panel._examination.split["leaked"]) == (61, 0)
     assert len(panel.split.model.rows) == 2
-    assert "0.0\u00a0% of the validation and test photos in this split" in panel.split.text.text()
+    assert "0.0\u00a0% of the validation and test photos show the same leaf" in panel.split.text.text()
     panel.health.start()
     panel._examination.cancel()
     assert len(panel.split.model.rows) == 2, "a check that is cancelled discards nothing"
