@@ -13,7 +13,6 @@ from core.gpu.ops.conv.operands import operands_of, pack_backward, padded_depth
 from core.gpu.select import Case
 from core.ops.window import POINT, read_window
 
-
 FEW_PIXELS: Final = 4096
 """Most pixels of an input gradient that reads the filters of the forward pass. With more, rotated filters are faster by
 1 to 2 %, more than packing them costs."""
