@@ -13,7 +13,7 @@ from core.gpu.ops.conv.operands import operands_of, pack_backward, padded_depth
 from core.gpu.select import Case
 from core.ops.window import POINT, read_window
 
-FEW_PIXELS: Final = 4096
+CROSSED_PIXELS: Final = 4096
 """Most pixels of an input gradient that reads the filters of the forward pass. With more, rotated filters are faster by
 1 to 2 %, more than packing them costs."""
 
@@ -78,7 +78,7 @@ def write_input(case: Case) -> None:
         "total": blocks_of(kh, sy) * blocks_of(kw, sx) * dy.padded, "channels": dy.padded, "kernel_height": kh,
         "kernel_width": kw, "bias": 0, "activation": 0, **windows, **target.values,
     }  # fmt: skip
-    if phases == 1 and (kh, kw) == POINT.kernel and frame.batch * values["area"] <= FEW_PIXELS:
+    if phases == 1 and (kh, kw) == POINT.kernel and frame.batch * values["area"] <= CROSSED_PIXELS:
         kind, weight, depth = "crossed", of.pack_rows(frame, step), of.taps.total
     else:
         kind, depth = "phases" if phases > 1 else "point" if (kh, kw) == POINT.kernel else "window", values["total"]
