@@ -224,7 +224,7 @@ def binary_cross_entropy(logits: Array, truth: Array) -> Array:
 
 def average_precision(stated: Array, truth: Array) -> float:
     """The area under precision over recall as steps, without interpolation; truth bool ``(N,)`` is true somewhere."""
-    order = np.argsort(-stated, kind="stable")
+    order = np.argsort(-stated)
     ends = np.flatnonzero(np.diff(stated[order], append=-np.inf))  # equal probabilities count together
     found = truth[order].cumsum()[ends]
     return float((np.diff(found, prepend=0) * found / (ends + 1)).sum() / found[-1])
