@@ -142,7 +142,7 @@ def compute_metrics(
         counts = LabelCounts(
             len(truth), int((found == truth).all(axis=1).sum()), tuple((int(a), int(b), int(c)) for a, b, c in rows),
             float(np.mean(precisions)) if precisions else 0.0,
-            int(np.unique(truth, axis=0, return_counts=True)[1].max(initial=0)),
+            int(np.unique(truth, axis=0, return_counts=True)[1].max()),
         )  # fmt: skip
         figures = Metrics(tuple(classes), (), float(binary_cross_entropy(logits, truth).mean()), counts)
         return figures if groups is None else _with_groups(figures, found, truth, groups)

@@ -56,10 +56,13 @@ PHOTOS = {"Apple___scab/0a-1___JR_FrgE.S 2891.JPG": "Apple_scab:::13.0",
           "Apple___scab/0a-3___JR_FrgE.S 2894.JPG": "Apple_scab:::14.0",
           "Apple___scab/0a-4___RS_HL 7.JPG": "Apple___scab:::1.0",
           "Apple___healthy/0a-5___RS_HL 7.JPG": "Apple___healthy:::1.0",
-          "Apple___healthy/0a-6___RS_HL 8.JPG": "Apple___healthy:::1.0"}  # fmt: skip
+          "Apple___healthy/0a-6___RS_HL 8.JPG": "Apple___healthy:::1.0",
+          "Apple___healthy/0a-8___RS_HL 10.JPG": "Apple___sound:::1.0",
+          "Apple___healthy/0a-9___RS_HL 11.JPG": "Apple___sound:::1.0"}  # fmt: skip
 MAP = {"jr_frge.s 2891": ["Apple_scab:::13.0"], "jr_frge.s 2893": ["Apple_scab:::13.0"],
        "jr_frge.s 2894": ["Apple_scab:::14.0"], "rs_hl 7": ["Apple___scab:::1.0", "Apple___healthy:::1.0"],
-       "rs_hl 8": ["Apple___healthy:::1.0"], "rs_hl 9": ["Apple___scab:::2.0", "Grape___rot:::2.0"]}  # fmt: skip
+       "rs_hl 8": ["Apple___healthy:::1.0"], "rs_hl 10": ["Apple___sound:::1.0"], "rs_hl 11": ["Apple___sound:::1.0"],
+       "rs_hl 9": ["Apple___scab:::2.0", "Grape___rot:::2.0"]}  # fmt: skip
 
 
 def plant_all(root, *more):
@@ -75,7 +78,7 @@ def test_photos_of_one_leaf_are_one_group(tmp_path, place):
     for first, leaf in PHOTOS.items():
         for second, other in PHOTOS.items():
             assert (groups[first] == groups[second]) == (leaf == other), (first, second)
-    assert len(set(groups.values())) == 4 + 2, "a photo that is not in the map, or of an unclear leaf, is alone"
+    assert len(set(groups.values())) == 5 + 2, "a photo that is not in the map, or of an unclear leaf, is alone"
 
 
 @pytest.mark.parametrize(("name", "text"), [
@@ -130,15 +133,16 @@ def test_a_photo_without_exif_or_from_a_clock_that_was_never_set_has_no_time(pho
 
 
 def test_a_burst_is_one_group_classes_do_not_mix_and_endless_ones_are_not_believed():
-    taken = np.array([100, 105, 200, 109, 0, 0, 103])
-    labels = np.array([0, 0, 0, 0, 0, 0, 1])
+    taken = np.array([100, 105, 200, 109, 0, 0, 103, 113, 124])
+    labels = np.array([0, 0, 0, 0, 0, 0, 1, 1, 1])
     groups = group_by_burst(taken, labels)
     assert groups[0] == groups[1] == groups[3]
-    assert len(np.unique(groups)) == 5
-    taken = 1000 + np.arange(LARGEST_BURST + 1)
-    labels = np.zeros(LARGEST_BURST + 1, np.int32)
-    assert len(np.unique(group_by_burst(taken, labels))) == LARGEST_BURST + 1
-    assert len(np.unique(group_by_burst(taken[:LARGEST_BURST], labels[:LARGEST_BURST]))) == 1
+    assert groups[6] == groups[7]
+    assert len(np.unique(groups)) == 6
+    taken = np.r_[0, 0, 0, 1000 + np.arange(LARGEST_BURST + 1)]
+    labels = np.minimum(taken, 1)
+    assert len(np.unique(group_by_burst(taken, labels))) == 3 + LARGEST_BURST + 1
+    assert len(np.unique(group_by_burst(taken[:-1], labels[:-1]))) == 3 + 1
     assert len(group_by_burst(np.empty(0, np.int64), np.empty(0, np.int32))) == 0
 
 

@@ -20,6 +20,8 @@ def test_figures_of_five_photos():
     assert (never.photos, never.f1) == (0, 0.0)
     assert figures.macro_f1 == pytest.approx(0.8)
     assert figures.loss == pytest.approx(-(4 * math.log(0.8) + math.log(0.1)) / 5, rel=1e-6)
+    none = metrics.compute_metrics(logits[:0], np.zeros(0, int), ("a", "b", "never"))
+    assert (none.accuracy, none.macro_f1, none.loss, none.interval) == (0.0, 0.0, 0.0, (0.0, 1.0))
 
 
 def test_intervals_of_wilson():
@@ -28,6 +30,7 @@ def test_intervals_of_wilson():
     low, high = metrics.wilson_interval(10, 10)
     assert high == pytest.approx(1.0)
     assert low == pytest.approx(0.722467, abs=1e-6)
+    assert {(metrics.wilson_interval(0, n)[0], metrics.wilson_interval(n, n)[1]) for n in range(1, 99)} == {(0.0, 1.0)}
 
 
 @pytest.mark.parametrize(("size", "correlation"), [(1, 0), (3, 0), (3, 0.3), (3, 0.7), (6, 0), (6, 0.3), (6, 0.7)])
@@ -79,12 +82,16 @@ def test_groups_widen_every_interval_and_groups_of_one_change_nothing():
         assert metrics.describe_groups(found).endswith("120 photos (groups: 30) count as 30.")
         assert metrics.describe_groups(plain) == ""
     assert metrics.design_effect(np.arange(9) < 5, np.zeros(9)) == 9, "one group shows nothing about others"
+    assert metrics.design_effect(np.arange(4) != 1, np.array([0, 0, 1, 2])) == pytest.approx(7 / 6)
+    only = np.arange(3)[:, None] == 0
+    assert metrics.interval_of_f1(only, only, np.arange(3)) == (0.0, 1.0), "some samples have no label at all"
 
 
 def test_large_logits_do_not_overflow():
-    logits = np.array([[1000.0, 0.0], [0.0, 1000.0]], np.float32)
-    assert metrics.cross_entropy(logits, np.array([0, 0])).tolist() == [0.0, 1000.0]
-    assert metrics.softmax(logits).tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    logits = np.array([[1000.0, 0.0], [0.0, -1000.0]], np.float32)
+    assert metrics.cross_entropy(logits, np.array([0, 1])).tolist() == [0.0, 1000.0]
+    assert metrics.softmax(logits).tolist() == [[1.0, 0.0], [1.0, 0.0]]
+    assert metrics.binary_cross_entropy(logits, logits < 0)[:1] == pytest.approx((1000 + math.log(2)) / 2)
     assert metrics.softmax(np.array([[math.log(2), 0.0]]))[0, 0] == pytest.approx(2 / 3)
 
 
