@@ -121,7 +121,7 @@ class Metrics:
         """Of each class the photos (rightly predicted, that have it, predicted)."""
         if self.several:
             return self.several.labels
-        counts = np.asarray(self.confusion, np.int64)
+        counts = np.asarray(self.confusion)
         rows = zip(counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0), strict=True)
         return tuple((int(right), int(true), int(predicted)) for right, true, predicted in rows)
 
@@ -320,7 +320,7 @@ def subsets_by_setting(
     right: bool ``(N,)``; labels: as in `compute_metrics`; groups: int ``(N,)``; settings: of each photo, "" if unknown.
     Photos of classes without a leaf are in no subset: they are easy and would inflate the accuracy in the field.
     """
-    places = np.array([place.strip() for place in settings], np.str_)
+    places = np.array([place.strip() for place in settings])
     leaves = ~without_leaf(labels, classes)
     found = [Subset.count(f"{place} photos{'' if leaves.all() else ' of leaves'}", right[mask], groups[mask])
              for place in np.unique(places) if place and (mask := (places == place) & leaves).any()]  # fmt: skip

@@ -11,6 +11,7 @@ from core.data import photo_groups
 from core.data.folder import open_folder
 from core.data.photo_format import taken_at
 from core.data.photo_groups import LARGEST_BURST, LEAF_MAP, group_by_burst, group_by_leaf_map, group_by_name
+from core.data.photo_reader import read_photo
 from core.data.preparation import prepare_photos
 from tests.core.data.test_folder import plant
 from tests.helpers.photo_files import array, corners, jpeg, jpeg_with_exif, leaf_folder
@@ -92,16 +93,6 @@ def test_without_a_valid_map_nearby_all_are_alone(tmp_path, name, text):
     assert np.array_equal(group_by_leaf_map(dataset), np.arange(len(dataset)))
 
 
-def test_a_run_keeps_leaves_in_one_split(tmp_path):
-    root = leaf_folder(tmp_path / "photos", each=30)
-    leaves = {f"{n:03d}": [f"{label}:::{n // 3}" for label in ("healthy", "rust")] for n in range(30)}
-    (root / LEAF_MAP).write_text(json.dumps(leaves))
-    photos = prepare_photos(RunConfig(data=str(root), cache=str(tmp_path / "store"), image_size=32))
-    assert len(np.unique(photos.groups)) == 20
-    assert photos.leak.leaked == 0
-    assert photos.random_leak.leaked > 0
-
-
 NOON = 1_717_243_200  # 2024-06-01 12:00:00
 
 
@@ -146,16 +137,18 @@ def test_a_burst_is_one_group_classes_do_not_mix_and_endless_ones_are_not_believ
     assert len(group_by_burst(np.empty(0, np.int64), np.empty(0, np.int32))) == 0
 
 
-def test_a_run_keeps_bursts_in_one_split(tmp_path):
-    root = leaf_folder(tmp_path / "photos", each=1)
-    random = np.random.default_rng(0)
-    for label in ("healthy", "rust"):
-        for leaf in range(10):
-            for shot in range(3):
-                rgb = np.kron(random.integers(0, 255, (4, 4, 3)), np.ones((8, 8, 1))).astype(np.uint8)
-                text = f"2024:06:01 {leaf:02d}:00:{3 * shot:02d}"
-                (root / label / f"IMG_{leaf}{shot}.jpg").write_bytes(jpeg_taken(rgb, text))
+def test_a_run_keeps_leaves_bursts_and_photos_made_of_one_in_one_split(tmp_path):
+    root = leaf_folder(tmp_path / "photos", each=30)
+    leaves = {f"{n:03d}": [f"{label}:::{n // 3}" for label in ("healthy", "rust")] for n in range(12)}
+    (root / LEAF_MAP).write_text(json.dumps(leaves))
+    for file in sorted(root.rglob("*.png")):
+        if 12 <= (number := int(file.stem)) < 21:
+            taken = f"2024:06:01 {number // 3:02d}:00:{3 * (number % 3):02d}"
+            file.with_suffix(".jpg").write_bytes(jpeg_taken(read_photo(str(file), 32), taken))
+            file.unlink()
+        elif number >= 21:
+            file.rename(file.with_stem(f"s{number // 3}{('', '_90deg', '_flipLR')[number % 3]}"))
     photos = prepare_photos(RunConfig(data=str(root), cache=str(tmp_path / "store"), image_size=32))
-    assert len(np.unique(photos.groups)) == 22
+    assert len(np.unique(photos.groups)) == 20
     assert photos.leak.leaked == 0
     assert photos.random_leak.leaked > 0

@@ -9,7 +9,7 @@ import pytest
 
 from core.diagnosis.background_dependence import Baseline
 from core.diagnosis.calibration import fit_class_temperatures, measure_reliability, state_probabilities
-from core.diagnosis.completion import complete_model, compute_outputs, sample_per_class
+from core.diagnosis.completion import complete_model, sample_per_class
 from core.diagnosis.examination import Examiner
 from core.diagnosis.model_file import CALIBRATION, read_model, write_model
 from core.diagnosis.prediction import Predictor
@@ -119,16 +119,6 @@ def test_a_small_leaf_is_cut_out_first_and_not_when_switched_off(completed):
     assert y1 - y0 < 0.55 * 400
     assert cut.severity.leaf.mean() > 2 * whole.severity.leaf.mean()
     assert whole.box == (0, 0, 1, 1)
-
-
-def test_observations_in_chunks_equal_those_of_single_photos(completed):
-    photos = squares(5, 3).photos
-    predictor = Predictor(completed, batch=2)
-    seen = compute_outputs(predictor, photos)
-    single = np.concatenate([predictor.predict(p[None])["logits"] for p in photos])
-    predictor.close()
-    assert np.allclose(seen.logits, single, atol=1e-5)
-    assert seen.features is not None, "the score of familiarity is of them"
 
 
 def test_some_photos_per_class_are_drawn_by_seed():
