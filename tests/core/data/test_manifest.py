@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Skipped, reasons
-from core.data.manifest import open_manifest, read_paths, write_manifest
+from core.data.manifest import VALUES_NAMED, open_manifest, read_paths, write_manifest
 from core.errors import EXIT_WRONG_INPUT, DataError
 
 PLAIN = "path,label\na.jpg,rust\nb.jpg,healthy\nc.jpg,rust\n"
@@ -51,12 +51,13 @@ def test_crop_and_condition_make_the_label_unless_a_column_is_named(tmp_path):
     assert list(open_manifest(file, columns=("kind",)).columns["kind"]) == ["x", "e\u0301"], "kept only when asked for"
     assert open_manifest(file, label="kind").classes == open_manifest(file, label="KIND").classes == ("x", "\u00e9")
     assert list(open_manifest(file, where=("kind=\u00e9",)).paths) == ["b"]
-    with pytest.raises(DataError, match="--label: .* no column 'disease'; its columns are path, crop"):
+    assert open_manifest(write(tmp_path, "path,label,LABEL,Path\na,x,y,b\n")).classes == ("x",), "of just this name"
+    with pytest.raises(DataError, match="--label: .* no column 'disease'; its columns are path, label"):
         open_manifest(file, label="disease")
 
 
 def test_splits_and_groups_are_honoured_and_a_class_that_one_split_lacks_keeps_its_number(tmp_path):
-    text = "path,label,split,group\na,x,Train,g1\nb,y,valid,g2\nc,x,TEST,\nd,y,,g1\ne,y,validation,\n"
+    text = "group,path,label,split\ng1,a,x,Train\ng2,b,y,valid\n,c,x,TEST\ng1,d,y,\n,e,y,validation\n"
     dataset = open_manifest(write(tmp_path, text))
     assert dataset.splits.tolist() == [TRAIN, VALIDATION, TEST, UNSPLIT, VALIDATION]
     groups = dataset.groups
@@ -71,14 +72,17 @@ def test_splits_and_groups_are_honoured_and_a_class_that_one_split_lacks_keeps_i
 
 
 def test_filters_hold_all_at_once(tmp_path):
-    file = write(tmp_path, "path,crop,condition,Setting\na,tomato,rust,lab\nb,tomato,healthy,field\nc,bean,rust,field")
+    file = write(tmp_path, "crop,path,condition,Setting\ntomato,a,rust,lab\ntomato,b,healthy,field\nbean,c,rust,field")
     assert open_manifest(file, where=("crop=tomato",)).classes == ("tomato/healthy", "tomato/rust")
     both = open_manifest(file, where=("crop=tomato", "setting=field"))
     assert (list(both.paths), list(both.columns["setting"])) == (["b"], ["field"])
     with pytest.raises(DataError, match="No row of .* has crop=potato. There, crop is one of bean, tomato."):
         open_manifest(file, where=("crop=potato",))
-    with pytest.raises(DataError, match="--where: .* no column 'farm'; its columns are path, crop"):
+    with pytest.raises(DataError, match="--where: .* no column 'farm'; its columns are crop, path"):
         open_manifest(file, where=("farm=one",))
+    many = write(tmp_path, "path,label\n" + "".join(f"{at},{at:02d}\n" for at in range(VALUES_NAMED + 1)))
+    with pytest.raises(DataError, match=f"label is one of 00, .*, {VALUES_NAMED - 1}, \\.\\.\\.\\.$"):
+        open_manifest(many, where=("label=x",))
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
