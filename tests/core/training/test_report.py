@@ -121,20 +121,6 @@ def test_a_network_that_is_never_surer_of_one_photo_than_of_another_has_no_curve
     assert "Minimum confidence" in render_report(data)
 
 
-def test_own_field_photos_stand_beside_the_test_photos_everywhere(data):
-    own = compute_metrics(np.eye(2)[[0, 1, 1]], np.array([0, 0, 1]), ("<rust>", "healthy"))
-    evaluation = replace(data.evaluation, result=replace(data.evaluation.result, places=(), field=own))
-    assert "test photos 87.5 % (7 of 8" in evaluation.verdict()
-    assert "own field photos 66.7 % (2 of 3" in evaluation.verdict()
-    event = evaluation.to_event()
-    assert event.parts == (("test", 8, 7), ("test photos", 8, 7), ("own field photos", 3, 2))
-    assert from_line(to_line(event)) == event
-    written = evaluation.write_into(data.model)
-    assert written.figures["field_accuracy"] == pytest.approx(2 / 3)
-    assert [row["name"] for row in written.sections["test"]["parts"]] == ["all", "test photos", "own field photos"]
-    assert render_report(replace(data, evaluation=evaluation, model=written)).count("own field photos") >= 3
-
-
 def test_bars_intervals_confusion_and_charts_are_sound_and_long_curves_thinned_out(data):
     figures = data.evaluation.result.figures
     bars = draw_bars("A & B", [("<x>", 0.5, "#000")])

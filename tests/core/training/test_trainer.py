@@ -153,7 +153,9 @@ def test_own_field_photos_are_a_second_test_told_beside_the_first(tiny, tmp_path
     assert (finished.field_accuracy, finished.border_accuracy) == (judged.parts[2][2] / 4, judged.border)
     assert "own field photos" in judged.words[1]
     assert "own field photos" in Path(finished.report_path).read_text("utf-8")
-    assert read_model(Path(finished.model_path)).figures["field_accuracy"] == finished.field_accuracy
+    model = read_model(Path(finished.model_path))
+    assert model.figures["field_accuracy"] == finished.field_accuracy
+    assert [row["name"] for row in model.sections["test"]["parts"]] == ["all", "test photos", "own field photos"]
 
 
 def test_field_photos_that_were_learned_from_are_told_and_wrong_ones_end_the_run_before_it_begins(tiny, tmp_path):
