@@ -19,7 +19,7 @@ from core.errors import LeafClinicError, ModelFileError
 from core.schema import SchemaError, parse_json
 from core.tensor_file import read_tensor_file
 from core.training.checkpoint import LAST, VERSION, read_checkpoint
-from core.training.events import from_line, read_history
+from core.training.events import from_line
 from core.training.run_folder import read_config
 from tests.helpers.commands import cache, photos, trained  # noqa: F401 (fixtures)
 from tests.helpers.damage import ODD, alter, refusals
@@ -142,14 +142,6 @@ def test_statistics_of_features_that_are_missing_or_cut_are_refused(model_seed, 
     sign(path, "model", 1, json.dumps(model_seed.header), tensors)
     with pytest.raises(ModelFileError, match="statistics"):
         read_model(path)
-
-
-@pytest.mark.thorough
-def test_lines_of_a_log_that_are_no_events_are_skipped(trained, tmp_path):  # noqa: F811
-    log = tmp_path / "events.jsonl"
-    sound = (trained[0] / "events.jsonl").read_text("utf-8")
-    log.write_text("null\n3\n[]\n{}\n{\"event\": \"EpochDone\"}\n{\"event\": []}\n" + sound + "{\"eve")
-    assert len(read_history(log).epochs) == len(read_history(trained[0] / "events.jsonl").epochs) == 3
 
 
 def test_numbers_and_depth_have_limits():

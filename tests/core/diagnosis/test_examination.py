@@ -11,7 +11,7 @@ from core.diagnosis.background_dependence import Baseline
 from core.diagnosis.calibration import fit_class_temperatures, measure_reliability, state_probabilities
 from core.diagnosis.completion import complete_model, sample_per_class
 from core.diagnosis.examination import Examiner
-from core.diagnosis.model_file import CALIBRATION, read_model, write_model
+from core.diagnosis.model_file import CALIBRATION
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE
 from tests.helpers.models import predict, small_model
@@ -24,15 +24,11 @@ def completed():
     return complete_model(model, squares(40, 0), squares(40, 1), baseline=Baseline(0.5, 0.5))
 
 
-def test_completion_adds_temperature_sections_and_statistics(completed, tmp_path):
+def test_completion_adds_temperature_sections_and_statistics(completed):
     assert completed.temperature > 0
     assert completed.temperature != 1
     assert set(completed.sections) == {CALIBRATION, "rejection", "reading_leaf"}
     assert {"features.center", "features.basis"} <= set(completed.extra)
-    write_model(tmp_path / "m.safetensors", completed)
-    back = read_model(tmp_path / "m.safetensors")
-    assert back.sections == completed.sections
-    assert np.array_equal(back.extra["features.basis"], completed.extra["features.basis"])
 
 
 def test_completion_fits_temperatures_by_crop_and_all_it_tells_is_of_these(completed):

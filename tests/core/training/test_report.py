@@ -142,12 +142,13 @@ def test_bars_intervals_confusion_and_charts_are_sound_and_long_curves_thinned_o
     assert max(coordinates) <= 460
 
 
-def test_a_history_is_read_from_its_log_up_to_a_line_cut_short(tmp_path, data):
+def test_a_history_is_read_from_its_log_without_lines_that_are_no_events_or_cut_short(tmp_path, data):
     log = tmp_path / "events.jsonl"
     times = KernelTimes(3, (KernelTime("conv", "forward", "tiled", 0.5, 10, 20, 0.1),))
     lines = [to_line(e) for e in (*data.history.steps, *data.history.epochs, times)]
     assert from_line(lines[-1]) == times
-    log.write_text("\n".join(lines) + '\n{"event": "StepDone", "st', "utf-8")
+    odd = ["null", "3", "[]", "{}", '{"event": "EpochDone"}', '{"event": []}']
+    log.write_text("\n".join([*odd, *lines]) + '\n{"event": "StepDone", "st', "utf-8")
     history = read_history(log)
     assert (history.steps, history.epochs) == (data.history.steps, data.history.epochs)
     assert history.waiting_share() == pytest.approx(0.02)
