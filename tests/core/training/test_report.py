@@ -108,9 +108,10 @@ def test_a_run_without_the_tests_of_the_leaf_says_so(data):
     bare = RunEvaluation("test", replace(result, places=()))
     said = [text in render_report(replace(data, evaluation=bare)) for text in ("Not tested in this", "Border baseline")]
     assert said == [True, False]
-    few, bare = (RunEvaluation("test", replace(result, calibration_error=error), data.evaluation.baseline).doubts()[-1]
+    few, bare = (RunEvaluation("test", replace(result, calibration_error=error), data.evaluation.baseline).doubts()
                  for error in (None, 0.02))  # fmt: skip
-    assert ("too few validation photos" in few, "no leaf was found" in bare) == (True, True)
+    assert ("too few validation photos" in few[-1], "no leaf was found" in bare[-1]) == (True, True)
+    assert "47.5 points better" in " ".join(few)
 
 
 def test_a_network_that_is_never_surer_of_one_photo_than_of_another_has_no_curve(data):
