@@ -210,12 +210,6 @@ def test_pytorch_is_the_yardstick_of_the_ways_and_starts_from_the_same_weights(f
     assert max(map(len, printed.splitlines())) <= 100
 
 
-def test_a_pytorch_without_the_gpu_is_no_yardstick_there():
-    torch = pytest.importorskip("torch")
-    assert lab.pytorch_baseline.problem("cpu") is None
-    assert (lab.pytorch_baseline.problem("cuda") is None) == torch.cuda.is_available()
-
-
 @pytest.mark.thorough
 def test_a_step_stands_under_the_roof_in_a_hundred_columns(tmp_path, capsys):
     picture = tmp_path / "roof.png"

@@ -183,16 +183,6 @@ def test_the_square_is_cut_from_the_middle_and_nothing_is_squashed():
     assert square(wide, 64).shape == (64, 64, 3)
 
 
-def test_a_large_jpeg_decoded_at_half_size_is_the_same_photo():
-    random = np.random.default_rng(3)
-    coarse = random.integers(0, 255, (12, 16, 3), np.uint8)
-    big = cv2.resize(coarse, (1600, 1200), interpolation=cv2.INTER_CUBIC)
-    data = array(jpeg(big))
-    quick = decode(data, 64).astype(int)
-    full = square(decode(data), 64).astype(int)
-    assert np.abs(quick - full).max() <= 4
-
-
 def test_trailing_bytes_are_allowed_and_a_thumbnail_within_does_not_hide_that_the_photo_is_cut():
     assert decode(array(jpeg(corners()) + b"camera maker's own data" * 10)).shape == (48, 64, 3)
     noisy = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)

@@ -180,6 +180,8 @@ def test_an_event_tells_every_figure_that_was_measured_and_of_others_none():
 
 def test_figures_on_photos_that_chose_the_epoch_and_figures_of_guessing_say_so(data):
     assert RunEvaluation("test", Evaluation(FIGURES)).cautions() == ()
+    (said,) = RunEvaluation("test", Evaluation(FIGURES, unseen=Metrics(("a", "b"), ((3, 1), (0, 0)), 0.5))).cautions()
+    assert said.startswith("Without known data leakage: photos unseen in training 75.0 % (3 of 4")
     guessed = RunEvaluation("validation", Evaluation(replace(FIGURES, confusion=((7, 3), (7, 3)))), Baseline(0.1, 0.5))
     assert guessed.words()[1:3] == guessed.cautions() == (GUESS_NOTE.format(percent=50), VALIDATION_NOTE)
     assert "points better than the border" not in " ".join(guessed.words())

@@ -38,6 +38,7 @@ def test_it_learns_to_tell_two_colours_says_so_in_order_and_its_folder_holds_all
     assert [e.step for e in steps] == list(range(1, 5 * only(events, RunStarted)[0].steps_per_epoch + 1))
     finished = events[-1]
     assert (finished.reason, finished.test_accuracy) == ("completed", 1.0)
+    assert all(0 < epoch.photos_per_second < 1e6 for epoch in only(events, EpochDone))
     assert Path(finished.model_path).is_file()
     page = Path(finished.report_path).read_text("utf-8")
     assert ("macro F1" in page, "Knowledge distillation" in page) == (True, False)
