@@ -123,6 +123,10 @@ def test_few_photos_that_are_all_correct_do_not_raise_probabilities():
     assert right in ((), (2.0,) * 4)
     assert wrong[:2] == pytest.approx((8 / np.log(9),) * 2, rel=1e-3), "3 of 4 correct, of two classes and two others"
     assert wrong[2:] == (2.0, 2.0)
+    crops = replace(model, class_temperatures=(1.0,) * 4)
+    found = 8.0 * np.eye(4)[np.where(np.arange(20) % 4, labels, 1 - labels)]
+    assert _with_temperatures(crops, found, labels).class_temperatures[:2] == pytest.approx(wrong[:2], rel=1e-3)
+    assert adaptation._log_mean(np.log([[1, 1], [3, 3]])) == pytest.approx(np.log(3) / 2)
     assert _with_temperatures(replace(model, classes=tuple("abcd")), 8.0 * np.eye(4)[1 - labels], labels) != model
     branched = replace(model, graph=replace(model.graph, output="place.sum"))
     assert _with_temperatures(branched, 8.0 * np.eye(4)[labels], labels).class_temperatures == (1.5, 1.5, 2.0, 2.0)

@@ -21,7 +21,7 @@ def test_figures_of_five_photos():
     assert (never.photos, never.f1) == (0, 0.0)
     assert figures.macro_f1 == pytest.approx(0.8)
     assert figures.loss == pytest.approx(-(4 * math.log(0.8) + math.log(0.1)) / 5, rel=1e-6)
-    assert metrics.find_correct(logits, labels, None, 0.5).tolist() == [True, True, True, False, True]
+    assert metrics.find_correct(logits, labels, 0.5).tolist() == [True, True, True, False, True]
     none = metrics.compute_metrics(logits[:0], np.zeros(0, int), ("a", "b", "never"))
     assert (none.accuracy, none.macro_f1, none.loss, none.interval) == (0.0, 0.0, 0.0, (0.0, 1.0))
 
@@ -89,7 +89,7 @@ def test_groups_widen_every_interval_and_groups_of_one_change_nothing():
     (own, _), (other, _) = (replace(plain, class_effects=effects).per_class for effects in (((1.0, 4.0),) * 2, ()))
     assert own.precision_interval == other.precision_interval
     assert own.recall_interval[0] < other.recall_interval[0]
-    bare = metrics.compute_metrics(np.ones((1, 1)), np.zeros(1, int), ("a",), LabelSets(("a",), np.zeros((1, 1), bool)))
+    bare = metrics.compute_metrics(np.ones((1, 1)), np.zeros((1, 1), bool), ("a",))
     assert bare.score == 0.0, "no photo has a label"
     only = np.arange(3)[:, None] == 0
     assert metrics.interval_of_f1(only, only, np.arange(3)) == (0.0, 1.0), "some samples have no label at all"
