@@ -29,8 +29,9 @@ def test_points_count_what_is_answered_and_the_slider_takes_the_strictest_that_a
     points = coverage_curve(CONFIDENCE, RIGHT, (1.0, 0.8, 0.5))
     assert [at_coverage(points, share).coverage for share in (0.7, 0.5)] == [0.8, 0.5]
     assert at_coverage(points[1:], 1.0).coverage == 0.8, "the most that there is"
-    (point,) = coverage_curve(CONFIDENCE, CONFIDENCE == 0.1, (0.5,))
-    assert (point.accuracy, point.wrongly_refused) == (0.0, 1.0)
+    for right, refused in ((CONFIDENCE == 0.1, 1.0), (CONFIDENCE < 0, 0.0)):
+        (point,) = coverage_curve(CONFIDENCE, right, (0.5,))
+        assert (point.accuracy, point.wrongly_refused) == (0.0, refused)
     points = coverage_curve(np.linspace(0, 1, 333), np.ones(333, bool))
     assert [at_coverage(points, step) for step in rejection.STEPS] == [*points], "each place of the slider is reached"
 
@@ -132,7 +133,8 @@ def test_a_share_below_the_curve_is_told():
     assert describe_coverage(thresholds, 0.5) == ""
     assert "50 % of the validation photos; it is used instead of 30 %." in describe_coverage(thresholds, 0.3)
     assert "has no confidence thresholds" in describe_coverage(None, 0.9)
-    assert "a threshold for each label" in describe_coverage(untested_thresholds(3), 0.9)
+    assert "a threshold for each label" in describe_coverage(bare := untested_thresholds(1), 0.9)
+    assert bare == Thresholds("energy", -1e300, -1, 1.0, (rejection.CoveragePoint(1.0, 0.0, 0.0, 0.0),), (0.5,))
 
 
 LABELS = ("a/rust", "a/scab", "background/none")
