@@ -8,9 +8,18 @@ import pytest
 
 from core.config import RunConfig
 from core.data import photo_groups
+from core.data.cache import open_cache
 from core.data.folder import open_folder
+from core.data.manifest import open_manifest
 from core.data.photo_format import taken_at
-from core.data.photo_groups import LARGEST_BURST, LEAF_MAP, group_by_burst, group_by_leaf_map, group_by_name
+from core.data.photo_groups import (
+    LARGEST_BURST,
+    LEAF_MAP,
+    find_groups,
+    group_by_burst,
+    group_by_leaf_map,
+    group_by_name,
+)
 from core.data.photo_reader import read_photo
 from core.data.preparation import prepare_photos
 from tests.core.data.test_folder import plant
@@ -91,6 +100,17 @@ def test_without_a_valid_map_nearby_all_are_alone(tmp_path, name, text):
     dataset = plant_all(root)
     (root / name).write_text(text)
     assert np.array_equal(group_by_leaf_map(dataset), np.arange(len(dataset)))
+
+
+def test_groups_that_a_source_names_stay_and_copies_without_a_group_join_them(tmp_path):
+    photos = leaf_folder(tmp_path / "photos", each=3) / "healthy"
+    for copy, source in (("003.png", "001.png"), ("004.png", "002.png")):
+        (photos / copy).write_bytes((photos / source).read_bytes())
+    rows = [f"{at:03d}.png,healthy,{group}" for at, group in enumerate(("", "p", "p", "q", ""))]
+    (photos / "list.csv").write_text("\n".join(["path,label,group", *rows]))
+    dataset = open_manifest(photos / "list.csv")
+    groups, copies = find_groups(dataset, open_cache(dataset, 32, folder=str(tmp_path / "store")))
+    assert (groups.tolist(), len(copies)) == ([0, 1, 1, 2, 1], 2)
 
 
 NOON = 1_717_243_200  # 2024-06-01 12:00:00

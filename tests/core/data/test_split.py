@@ -121,8 +121,7 @@ def test_splits_of_the_source_stay_missing_ones_come_from_training_and_rows_foll
 def split_photos(tmp_path):
     photos = leaf_folder(tmp_path / "photos", each=10)
     if os.name == "posix":
-        name = "9\r\udcff.png" if sys.platform == "linux" else "9\r.png"
-        (photos / "rust" / "009.png").rename(photos / "rust" / name)
+        (photos / "rust" / "009.png").rename(photos / "rust" / f"9\r{chr(0xDCFF) * (sys.platform == 'linux')}.png")
     (photos / "rust" / "000.png").write_bytes((photos / "healthy" / "000.png").read_bytes())
     dataset = open_folder(photos)
     cache = open_cache(dataset, 16, folder=str(tmp_path / "store"))
