@@ -92,7 +92,7 @@ def difference_hash(thumbs: Array) -> Array:
     """Difference hashes, uint64 ``(N,)``: whether each cell of an 8 x 9 grid is brighter than its left neighbour."""
     cells = _area_weights(_GRID) @ thumbs.astype(np.float32) @ _area_weights(_GRID + 1).T
     bits = (cells[:, :, 1:] > cells[:, :, :-1]).reshape(len(thumbs), 64)
-    return np.packbits(bits, axis=1).view(np.uint64).ravel()
+    return np.packbits(bits).view(np.uint64)
 
 
 def _area_weights(cells: int) -> Array:
@@ -212,7 +212,7 @@ def find_near_duplicates(cache: PhotoCache, progress: ReportProgress = ignore) -
     stored = read_arrays(path)
     if stored is None or stored["mark"].tobytes() != mark:
         pairs = find_pairs(hash_photos(cache.photos, cache.slots[kept], progress), cache.content[kept])
-        table = np.array([(pair.first, pair.second, pair.likeness) for pair in pairs], np.float64).reshape(-1, 3)
+        table = np.array([(pair.first, pair.second, pair.likeness) for pair in pairs]).reshape(-1, 3)
         stored = {"mark": np.frombuffer(mark, np.uint8), "pairs": table}
         with suppress(StorageError):  # it is searched for again
             write_arrays(path, stored)

@@ -81,9 +81,9 @@ def group_by_name(dataset: Dataset) -> Array:
         changed[row] = name != os.path.splitext(path.rpartition("/")[2])[0]
         builder.append(f"{dataset.labels[row]}/{name}")
     codes, _ = encode(builder.finish())
-    grouped = np.zeros(int(codes.max(initial=-1)) + 1, bool)
+    grouped = np.zeros(codes.max() + 1, bool)
     grouped[codes[changed]] = True
-    grouped &= np.bincount(codes, minlength=len(grouped)) <= LARGEST_NAME_GROUP
+    grouped &= np.bincount(codes) <= LARGEST_NAME_GROUP
     alone = np.flatnonzero(~grouped[codes])
     codes[alone] = len(grouped) + np.arange(len(alone), dtype=np.int32)
     return np.unique(codes, return_inverse=True)[1].astype(np.int32)
@@ -136,7 +136,7 @@ def group_by_burst(taken: Array, labels: Array) -> Array:
     starts[1:] = (label[1:] != label[:-1]) | (time[1:] - time[:-1] > BURST_SECONDS)
     starts |= time == 0
     burst = np.cumsum(starts) - 1
-    believed = np.bincount(burst, minlength=1)[burst] <= LARGEST_BURST
+    believed = np.bincount(burst)[burst] <= LARGEST_BURST
     groups = np.empty(count, np.int64)
     groups[order] = np.where(believed, burst, count + np.arange(count))
     return np.unique(groups, return_inverse=True)[1].astype(np.int32)

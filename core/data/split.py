@@ -28,7 +28,7 @@ def split_by_group(labels: Array, groups: Array, seed: int, validation: float, t
     """
     homes = _home_class(labels, groups)
     splits_of_group = np.zeros(len(homes), np.int8)
-    sizes = np.bincount(groups, minlength=len(homes))
+    sizes = np.bincount(groups)
     shares = np.array([1 - validation - test, validation, test])
     for label in np.unique(homes[homes >= 0]):
         members = np.flatnonzero(homes == label)
@@ -48,8 +48,7 @@ def complete_splits(splits: Array, labels: Array, groups: Array, seed: int, vali
         return split_by_group(labels, groups, seed, validation, test)
     done = splits.copy()
     unsplit = np.flatnonzero(splits == UNSPLIT)
-    if len(unsplit):
-        done[unsplit] = _join_groups(splits, groups, unsplit, split_by_group(labels, groups, seed, validation, test))
+    done[unsplit] = _join_groups(splits, groups, unsplit, split_by_group(labels, groups, seed, validation, test))
     if not np.any(done == VALIDATION):
         train = np.flatnonzero(done == TRAIN)
         numbered = np.unique(groups[train], return_inverse=True)[1]
@@ -69,7 +68,7 @@ class Leak:
 def measure_leak(splits: Array, groups: Array) -> Leak:
     """Count the held-out photos that share a group with a training photo."""
     held_out = (splits == VALIDATION) | (splits == TEST)
-    trained = np.zeros(int(groups.max(initial=-1)) + 1, bool)
+    trained = np.zeros(groups.max() + 1, bool)
     trained[groups[splits == TRAIN]] = True
     return Leak(int(held_out.sum()), int(trained[groups[held_out]].sum()))
 
@@ -116,7 +115,7 @@ def _assign_splits(sizes: Array, shares: Array) -> Array:
 
 def _join_groups(splits: Array, groups: Array, unsplit: Array, proposed: Array) -> Array:
     """Rows without a split join the split of their group if it has one, else take the proposed one."""
-    known = np.full(int(groups.max(initial=-1)) + 1, UNSPLIT, np.int8)
+    known = np.full(groups.max() + 1, UNSPLIT, np.int8)
     given = splits != UNSPLIT
     known[groups[given]] = splits[given]
     own = known[groups[unsplit]]

@@ -40,7 +40,7 @@ NOTABLE: Final = 1.1
 @lru_cache(maxsize=4096)
 def crop_of(name: str) -> str:
     """The crop in a class name (``crop/condition`` or ``Crop___Condition``), "" if it names a condition only."""
-    crop, *condition = PARTS.split(name, maxsplit=1)
+    crop, *condition = PARTS.split(name)
     return crop.strip() if condition else ""
 
 
@@ -182,7 +182,7 @@ def fit_class_temperatures(
     FEWEST photos.
     """
     names = sorted({name for name in groups if name})
-    answered = np.asarray(groups, np.str_)[logits.argmax(axis=1)] if len(logits) else np.empty(0, np.str_)
+    answered = np.asarray(groups)[logits.argmax(axis=1)]
     enough = [name for name in names if (answered == name).sum() >= FEWEST]
     if not enough:
         return ()

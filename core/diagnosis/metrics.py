@@ -121,7 +121,7 @@ class Metrics:
         """Of each class the photos (rightly predicted, that have it, predicted)."""
         if self.several:
             return self.several.labels
-        counts = np.asarray(self.confusion, np.int64)
+        counts = np.asarray(self.confusion)
         rows = zip(counts.diagonal(), counts.sum(axis=1), counts.sum(axis=0), strict=True)
         return tuple((int(right), int(true), int(predicted)) for right, true, predicted in rows)
 
@@ -142,7 +142,7 @@ def compute_metrics(
         counts = LabelCounts(
             len(truth), int((found == truth).all(axis=1).sum()), tuple((int(a), int(b), int(c)) for a, b, c in rows),
             float(np.mean(precisions)) if precisions else 0.0,
-            int(np.unique(truth, axis=0, return_counts=True)[1].max(initial=0)),
+            int(np.unique(truth, axis=0, return_counts=True)[1].max()),
         )  # fmt: skip
         figures = Metrics(tuple(classes), (), float(binary_cross_entropy(logits, truth).mean()), counts)
         return figures if groups is None else _with_groups(figures, found, truth, groups)
@@ -224,7 +224,7 @@ def binary_cross_entropy(logits: Array, truth: Array) -> Array:
 
 def average_precision(stated: Array, truth: Array) -> float:
     """The area under precision over recall as steps, without interpolation; truth bool ``(N,)`` is true somewhere."""
-    order = np.argsort(-stated, kind="stable")
+    order = np.argsort(-stated)
     ends = np.flatnonzero(np.diff(stated[order], append=-np.inf))  # equal probabilities count together
     found = truth[order].cumsum()[ends]
     return float((np.diff(found, prepend=0) * found / (ends + 1)).sum() / found[-1])
@@ -320,7 +320,7 @@ def subsets_by_setting(
     right: bool ``(N,)``; labels: as in `compute_metrics`; groups: int ``(N,)``; settings: of each photo, "" if unknown.
     Photos of classes without a leaf are in no subset: they are easy and would inflate the accuracy in the field.
     """
-    places = np.array([place.strip() for place in settings], np.str_)
+    places = np.array([place.strip() for place in settings])
     leaves = ~without_leaf(labels, classes)
     found = [Subset.count(f"{place} photos{'' if leaves.all() else ' of leaves'}", right[mask], groups[mask])
              for place in np.unique(places) if place and (mask := (places == place) & leaves).any()]  # fmt: skip

@@ -64,7 +64,7 @@ def coverage_curve(confidence: Array, right: Array, steps: Sequence[float] = STE
     ordered = np.sort(confidence)[::-1]
     points = []
     for step in steps:
-        kept = max(1, math.ceil(round(step * len(ordered), 6)))
+        kept = math.ceil(round(step * len(ordered), 6))
         threshold = float(ordered[kept - 1])
         answered = confidence >= threshold
         held_back = float((right & ~answered).sum() / max(int(right.sum()), 1))
@@ -182,7 +182,7 @@ def best_threshold(stated: Array, truth: Array) -> float:
     """The threshold of one label by its probabilities ``(N,)`` and bool ``(N,)``; 0.5 if no photo has the label."""
     if not truth.any():
         return UNTESTED
-    order = np.argsort(-stated, kind="stable")
+    order = np.argsort(-stated)
     ranked, found = stated[order], truth[order].cumsum()
     f1 = 2 * found / (np.arange(1, len(order) + 1) + found[-1])
     below = np.append(ranked[1:], 0.0)

@@ -184,14 +184,6 @@ def test_a_report_of_many_photos_has_small_pictures(tmp_path):
     assert sides == [336, 192]
 
 
-def test_the_report_stands_alone_with_its_pictures(tmp_path):
-    photo = next(write_folder(tmp_path / "x", {"a": 1}).rglob("*.png"))
-    text = render([PhotoResult(0, str(photo), True, "<b>rust", (("<b>rust", 1.0),))])
-    assert "data:image/jpeg;base64," in text
-    assert "<b>rust" not in text
-    assert "http" not in text
-
-
 def test_folders_are_searched_for_photos_and_files_taken_as_they_are(tmp_path):
     folder = write_folder(tmp_path / "x", {"a": 2, "b": 1, ".thumbnails": 1})
     for other in ("notes.txt", "phone.HEIC", "._0.png"):  # the last is what macOS leaves beside photos

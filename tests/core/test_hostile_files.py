@@ -8,20 +8,18 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from app.__main__ import main
 from core import tensor_file
-from core.config import RunConfig, problems
 from core.diagnosis.features import PrincipalSubspace
 from core.diagnosis.model_file import in_bits, read_model, write_model
 from core.diagnosis.model_identity import CONFIG
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.spreads import SpreadStatistics
 from core.diagnosis.thresholds import SECTION
-from core.errors import ConfigError, LeafClinicError, ModelFileError
+from core.errors import LeafClinicError, ModelFileError
 from core.schema import SchemaError, parse_json
 from core.tensor_file import read_tensor_file
 from core.training.checkpoint import LAST, VERSION, read_checkpoint
-from core.training.events import from_line, read_history
+from core.training.events import from_line
 from core.training.run_folder import read_config
 from tests.helpers.commands import cache, photos, trained  # noqa: F401 (fixtures)
 from tests.helpers.damage import ODD, alter, refusals
@@ -134,31 +132,6 @@ def test_a_section_that_the_model_card_cannot_show_is_refused(model_seed, tmp_pa
     sign(path, "model", 1, json.dumps({**model_seed.header, "sections": section}), model_seed.tensors)
     with pytest.raises(ModelFileError, match="an invalid header"):
         read_model(path)
-
-
-@pytest.mark.parametrize("name", ["center", "basis", "scale"])
-@pytest.mark.parametrize("change", ["missing", "cut"])
-def test_statistics_of_features_that_are_missing_or_cut_are_refused(model_seed, tmp_path, name, change):
-    path, full = tmp_path / "m.safetensors", f"extra/features.{name}"
-    tensors = {n: a[:-1] if n == full else a for n, a in model_seed.tensors.items() if n != full or change == "cut"}
-    sign(path, "model", 1, json.dumps(model_seed.header), tensors)
-    with pytest.raises(ModelFileError, match="statistics"):
-        read_model(path)
-
-
-@pytest.mark.thorough
-def test_lines_of_a_log_that_are_no_events_are_skipped(trained, tmp_path):  # noqa: F811
-    log = tmp_path / "events.jsonl"
-    sound = (trained[0] / "events.jsonl").read_text("utf-8")
-    log.write_text("null\n3\n[]\n{}\n{\"event\": \"EpochDone\"}\n{\"event\": []}\n" + sound + "{\"eve")
-    assert len(read_history(log).epochs) == len(read_history(trained[0] / "events.jsonl").epochs) == 3
-
-
-def test_parts_of_a_batch_that_are_none_are_told(capsys):
-    for accumulate in (0, -1):
-        assert [p.field for p in problems(RunConfig(accumulate=accumulate))] == ["accumulate"]
-    assert main(["train", "--data", ".", "--accumulate", "0"]) == ConfigError.exit_code
-    assert "--accumulate: 0 is too small; the minimum is 1." in capsys.readouterr().err
 
 
 def test_numbers_and_depth_have_limits():

@@ -5,10 +5,7 @@ import pytest
 
 from core.models import MODELS, build, initial_weights
 from core.ops.builder import Builder, with_loss
-from core.ops.network import forward
 from core.program import ALIGNMENT, Value, fold_batch_norm, fold_weights, lay_out_parameters, lower
-from tests.helpers.compare import assert_close
-from tests.helpers.golden import TRAINING, each_network, golden_training
 
 
 def test_squeezenet_lowers_to_one_step_a_convolution_and_pool_which_write_slices_of_a_concat():
@@ -61,17 +58,6 @@ def test_only_training_with_batch_norms_that_learn_mixes_photos():
     assert lower(with_loss(graph, 0.0, ()), training=True).uses_batch_statistics()
     assert not lower(with_loss(frozen, 0.0, ()), training=True).uses_batch_statistics()
     assert not lower(graph, training=False).uses_batch_statistics()
-
-
-@pytest.mark.parametrize("name", each_network(n for n in TRAINING if n.endswith("_bn") or n.startswith("mobilenet")))
-def test_a_folded_network_gives_the_same_logits(name):
-    golden = golden_training(name)
-    folded = fold_batch_norm(golden.graph)
-    assert "batch_norm" not in {node.op for node in folded.nodes}
-    weights = fold_weights(golden.graph, golden.weights)
-    assert weights.keys() == folded.parameters().keys()
-    assert all(weights[key].shape == p.shape for key, p in folded.parameters().items())
-    assert_close(forward(folded, weights, golden.inputs())[folded.output], golden.logits, 1e-5)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -11,7 +11,6 @@ from core.errors import InputError
 from core.models import build, initial_weights
 from core.ops.builder import with_loss
 from core.ops.photo import identity_augmentation
-from tests.helpers.compare import assert_close
 from tests.helpers.distillation import CLASSES, SIDE, WEIGHTS, taught_batch
 
 
@@ -23,16 +22,6 @@ def plan_of(graph, batch, **more):
     plan = CpuPlan(graph, batch=batch, training=True, seed=5, optimizer=Optimizer("sgd"), **more)
     plan.load(initial_weights(graph, 3))
     return plan
-
-
-def test_targets_that_are_the_smoothed_labels_teach_what_these_teach():
-    batch = taught_batch(4)
-    smoothed = (0.1 / CLASSES + 0.9 * np.eye(CLASSES)[batch.labels]).astype(np.float32)
-    taught, plain = plan_of(graph_of(), 4), plan_of(graph_of(taught=False), 4)
-    one, two = taught.gradient(replace(batch, targets=smoothed)), plain.gradient(replace(batch, targets=None))
-    assert one.loss == pytest.approx(two.loss, rel=1e-6)
-    for name, gradient in plain.gradients().items():
-        assert_close(taught.gradients()[name], gradient, 1e-5)
 
 
 def test_verification_passes_and_sees_targets():

@@ -69,6 +69,7 @@ NETWORKS = {
     "mlp": lambda: _graph("mlp", activation="sigmoid"), "odd": _odd_network,
     "targets": lambda: with_loss(build("squeezenet1_1", CLASSES, SIZE, dropout=0.3), 0.0, (), targets=True),
     "targets_weighted": lambda: with_loss(build("cnn", CLASSES, SIZE), 0.0, (0.2, 3.0, 1.0, 0.0, 2.0), targets=True),
+    "targets_multi": lambda: with_loss(build("cnn", CLASSES, SIZE), 0.0, (), multi=True),
 }  # fmt: skip
 
 

@@ -112,13 +112,6 @@ def test_a_link_that_leads_nowhere_is_told_and_the_photos_beside_it_are_read(tmp
         (f"a/{name}", "The symbolic link leads to nothing that can be read.")]
 
 
-def test_names_in_any_script_and_long_ones_are_listed(tmp_path):
-    paths = ["больной лист/фото №1.jpg", "健康/葉 (1).png", "🍂/" + "n" * 240 + ".jpg"]
-    dataset = open_folder(plant(tmp_path, *paths))
-    assert sorted(dataset.paths) == sorted(paths)
-    assert os.path.exists(dataset.path(0))
-
-
 def test_a_tree_deeper_than_the_system_opens_by_name_is_refused_with_a_sentence(tmp_path):
     here = os.getcwd()
     try:

@@ -1,9 +1,8 @@
-"""IDX files: MNIST's digits, plain or gzip, and thousands of crafted ones."""
+"""IDX files: MNIST's digits, plain or gzip, and crafted ones."""
 
 import gzip
 import os
 import struct
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 
 from core.data.digits import read_digits, read_idx
 from core.errors import DataError
-from tests.helpers.damage import damage, refusals
 
 
 def idx(array):
@@ -50,39 +48,13 @@ def test_labels_that_are_no_digits_and_a_missing_file_are_refused(digits):
     (b"\0\0\x08\x03\0\0", "header"), (b"\0\0\x08\x03" + b"\xff" * 12, "more than"),
     (idx(np.zeros((2, 3), np.uint8))[:-1], "cut"), (idx(np.zeros((2, 3), np.uint8)) + b"x", "longer"),
     (gzip.compress(idx(np.zeros(9, np.uint8)), mtime=0)[:-9], "cannot be read"),
+    (gzip.compress(idx(np.zeros(9, np.uint8)) + bytes(1 << 20), mtime=0), "longer"),
 ])  # fmt: skip
 def test_each_trouble_has_its_sentence(tmp_path, data, words):
     path = tmp_path / "file"
     path.write_bytes(data)
     with pytest.raises(DataError, match=words):
         read_idx(path)
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("count", [2_000, pytest.param(10_000, marks=pytest.mark.slow)])
-def test_crafted_files_do_no_harm(tmp_path, count):
-    rng = np.random.default_rng(1)
-    good = idx(rng.integers(0, 256, (3, 4, 5), np.uint8))
-    packed = gzip.compress(good)
-    path = tmp_path / "crafted"
-
-    def read():
-        path.write_bytes(damage(packed if rng.random() < 0.5 else good, rng))
-        assert read_idx(path).ndim > 0
-
-    refusals(DataError, [read] * count)
-
-
-@pytest.mark.thorough
-def test_a_bomb_takes_no_more_memory_than_it_may(tmp_path):
-    path = tmp_path / "bomb.gz"
-    path.write_bytes(gzip.compress(b"\0\0\x08\x01" + struct.pack(">I", 1 << 26) + bytes(1 << 27), 1))
-    tracemalloc.start()
-    with pytest.raises(DataError, match="longer"):
-        read_idx(path)
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert peak < 1 << 28
 
 
 @pytest.mark.skipif("LEAFCLINIC_DATA" not in os.environ, reason="LEAFCLINIC_DATA is not set")

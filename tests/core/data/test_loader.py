@@ -79,15 +79,6 @@ def test_an_epoch_goes_on_from_any_batch(sampling, first):
     assert all(same(a, b) for a, b in zip(whole[first:], rest, strict=True))
 
 
-def test_resident_photos_are_named_by_their_slot():
-    plain, resident = make(seed=2), make(seed=2, resident=True)
-    for a, b in zip(plain.batches(0), resident.batches(0), strict=True):
-        assert b.photos is None
-        assert b.index.dtype == np.int32
-        assert np.array_equal(resident.photos[b.index], a.photos)
-        assert np.array_equal(a.augmentation, b.augmentation)
-
-
 LABELS = np.repeat(np.arange(3), (900, 90, 10)).astype(np.int32)
 
 

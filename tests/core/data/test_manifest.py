@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Skipped, reasons
-from core.data.manifest import open_manifest, read_paths, write_manifest
+from core.data.manifest import VALUES_NAMED, open_manifest, read_paths, write_manifest
 from core.errors import EXIT_WRONG_INPUT, DataError
 
 PLAIN = "path,label\na.jpg,rust\nb.jpg,healthy\nc.jpg,rust\n"
@@ -35,12 +35,12 @@ def test_classes_are_sorted_names_labels_follow_them_and_a_photo_that_is_there_t
 
 
 def test_a_manifest_that_is_written_again_has_its_groups_splits_and_settings(tmp_path):
-    file = write(tmp_path, 'path,label,split,group,setting\n"a\rb",rust,train,1,lab\nb,healthy,val,,field\n')
+    file = write(tmp_path, 'path,label,split,group,setting\n"a\rb",rust,train,1,lab\nb,healthy,val,,field\nc,rust,,,\n')
     dataset = open_manifest(file)
     (tmp_path / "far" / "away").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "far" / "away")
     for target in (tmp_path / "again.csv", tmp_path / "link" / "own.csv"):
-        write_manifest(target, dataset, dataset.classes, dataset.labels, np.arange(2))
+        write_manifest(target, dataset, dataset.classes, dataset.labels, np.arange(3))
         assert os.path.realpath(open_manifest(target).path(0)) == os.path.realpath(dataset.path(0))
     assert (tmp_path / "again.csv").read_bytes() == file.read_bytes()
 
@@ -51,19 +51,20 @@ def test_crop_and_condition_make_the_label_unless_a_column_is_named(tmp_path):
     assert list(open_manifest(file, columns=("kind",)).columns["kind"]) == ["x", "e\u0301"], "kept only when asked for"
     assert open_manifest(file, label="kind").classes == open_manifest(file, label="KIND").classes == ("x", "\u00e9")
     assert list(open_manifest(file, where=("kind=\u00e9",)).paths) == ["b"]
+    assert open_manifest(write(tmp_path, "path,crop,label,LABEL,Path\na,c,x,y,b\n")).classes == ("x",)
     with pytest.raises(DataError, match="--label: .* no column 'disease'; its columns are path, crop"):
         open_manifest(file, label="disease")
 
 
 def test_splits_and_groups_are_honoured_and_a_class_that_one_split_lacks_keeps_its_number(tmp_path):
-    text = "path,label,split,group\na,x,Train,g1\nb,y,valid,g2\nc,x,TEST,\nd,y,,g1\ne,y,validation,\n"
+    text = "group,path,label,split\ng1,a,x,Train\ng2,b,y,valid\n,c,x,TEST\ng1,d,y,\n,e,y,validation\n"
     dataset = open_manifest(write(tmp_path, text))
     assert dataset.splits.tolist() == [TRAIN, VALIDATION, TEST, UNSPLIT, VALIDATION]
     groups = dataset.groups
     assert groups[0] == groups[3]
     assert len(set(groups.tolist())) == 4, "rows without a group are each alone"
     assert [dataset.group_names[g] for g in groups[:2]] == ["g1", "g2"]
-    text = "path,label,split\na,blight,train\nb,healthy,train\nc,rust,train\nd,rust,val\ne,healthy,val\n"
+    text = "split,path,label\ntrain,a,blight\ntrain,b,healthy\ntrain,c,rust\nval,d,rust\nval,e,healthy\n"
     dataset = open_manifest(write(tmp_path, text))
     validation = dataset.take(dataset.rows(VALIDATION))
     assert validation.classes == ("blight", "healthy", "rust")
@@ -71,14 +72,18 @@ def test_splits_and_groups_are_honoured_and_a_class_that_one_split_lacks_keeps_i
 
 
 def test_filters_hold_all_at_once(tmp_path):
-    file = write(tmp_path, "path,crop,condition,Setting\na,tomato,rust,lab\nb,tomato,healthy,field\nc,bean,rust,field")
+    file = write(tmp_path, "crop,path,condition,Setting\ntomato,a,rust,lab\ntomato,b,healthy,field\nbean,c,rust,field")
     assert open_manifest(file, where=("crop=tomato",)).classes == ("tomato/healthy", "tomato/rust")
     both = open_manifest(file, where=("crop=tomato", "setting=field"))
     assert (list(both.paths), list(both.columns["setting"])) == (["b"], ["field"])
     with pytest.raises(DataError, match="No row of .* has crop=potato. There, crop is one of bean, tomato."):
         open_manifest(file, where=("crop=potato",))
-    with pytest.raises(DataError, match="--where: .* no column 'farm'; its columns are path, crop"):
+    with pytest.raises(DataError, match="--where: .* no column 'farm'; its columns are crop, path"):
         open_manifest(file, where=("farm=one",))
+    for count, end in ((VALUES_NAMED, ""), (VALUES_NAMED + 1, ", \\.\\.\\.")):
+        many = write(tmp_path, "path,label\n" + "".join(f"{at},{at:02d}\n" for at in range(count)))
+        with pytest.raises(DataError, match=f"label is one of 00, .*, {VALUES_NAMED - 1}{end}\\.$"):
+            open_manifest(many, where=("label=x",))
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])

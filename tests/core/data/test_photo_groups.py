@@ -8,9 +8,19 @@ import pytest
 
 from core.config import RunConfig
 from core.data import photo_groups
+from core.data.cache import open_cache
 from core.data.folder import open_folder
+from core.data.manifest import open_manifest
 from core.data.photo_format import taken_at
-from core.data.photo_groups import LARGEST_BURST, LEAF_MAP, group_by_burst, group_by_leaf_map, group_by_name
+from core.data.photo_groups import (
+    LARGEST_BURST,
+    LEAF_MAP,
+    find_groups,
+    group_by_burst,
+    group_by_leaf_map,
+    group_by_name,
+)
+from core.data.photo_reader import read_photo
 from core.data.preparation import prepare_photos
 from tests.core.data.test_folder import plant
 from tests.helpers.photo_files import array, corners, jpeg, jpeg_with_exif, leaf_folder
@@ -56,10 +66,13 @@ PHOTOS = {"Apple___scab/0a-1___JR_FrgE.S 2891.JPG": "Apple_scab:::13.0",
           "Apple___scab/0a-3___JR_FrgE.S 2894.JPG": "Apple_scab:::14.0",
           "Apple___scab/0a-4___RS_HL 7.JPG": "Apple___scab:::1.0",
           "Apple___healthy/0a-5___RS_HL 7.JPG": "Apple___healthy:::1.0",
-          "Apple___healthy/0a-6___RS_HL 8.JPG": "Apple___healthy:::1.0"}  # fmt: skip
+          "Apple___healthy/0a-6___RS_HL 8.JPG": "Apple___healthy:::1.0",
+          "Apple___healthy/0a-8___RS_HL 10.JPG": "Apple___sound:::1.0",
+          "Apple___healthy/0a-9___RS_HL 11.JPG": "Apple___sound:::1.0"}  # fmt: skip
 MAP = {"jr_frge.s 2891": ["Apple_scab:::13.0"], "jr_frge.s 2893": ["Apple_scab:::13.0"],
        "jr_frge.s 2894": ["Apple_scab:::14.0"], "rs_hl 7": ["Apple___scab:::1.0", "Apple___healthy:::1.0"],
-       "rs_hl 8": ["Apple___healthy:::1.0"], "rs_hl 9": ["Apple___scab:::2.0", "Grape___rot:::2.0"]}  # fmt: skip
+       "rs_hl 8": ["Apple___healthy:::1.0"], "rs_hl 10": ["Apple___sound:::1.0"], "rs_hl 11": ["Apple___sound:::1.0"],
+       "rs_hl 9": ["Apple___scab:::2.0", "Grape___rot:::2.0"]}  # fmt: skip
 
 
 def plant_all(root, *more):
@@ -75,7 +88,7 @@ def test_photos_of_one_leaf_are_one_group(tmp_path, place):
     for first, leaf in PHOTOS.items():
         for second, other in PHOTOS.items():
             assert (groups[first] == groups[second]) == (leaf == other), (first, second)
-    assert len(set(groups.values())) == 4 + 2, "a photo that is not in the map, or of an unclear leaf, is alone"
+    assert len(set(groups.values())) == 5 + 2, "a photo that is not in the map, or of an unclear leaf, is alone"
 
 
 @pytest.mark.parametrize(("name", "text"), [
@@ -89,14 +102,15 @@ def test_without_a_valid_map_nearby_all_are_alone(tmp_path, name, text):
     assert np.array_equal(group_by_leaf_map(dataset), np.arange(len(dataset)))
 
 
-def test_a_run_keeps_leaves_in_one_split(tmp_path):
-    root = leaf_folder(tmp_path / "photos", each=30)
-    leaves = {f"{n:03d}": [f"{label}:::{n // 3}" for label in ("healthy", "rust")] for n in range(30)}
-    (root / LEAF_MAP).write_text(json.dumps(leaves))
-    photos = prepare_photos(RunConfig(data=str(root), cache=str(tmp_path / "store"), image_size=32))
-    assert len(np.unique(photos.groups)) == 20
-    assert photos.leak.leaked == 0
-    assert photos.random_leak.leaked > 0
+def test_groups_that_a_source_names_stay_and_copies_without_a_group_join_them(tmp_path):
+    photos = leaf_folder(tmp_path / "photos", each=3) / "healthy"
+    for copy, source in (("003.png", "001.png"), ("004.png", "002.png")):
+        (photos / copy).write_bytes((photos / source).read_bytes())
+    rows = [f"{at:03d}.png,healthy,{group}" for at, group in enumerate(("", "p", "p", "q", ""))]
+    (photos / "list.csv").write_text("\n".join(["path,label,group", *rows]))
+    dataset = open_manifest(photos / "list.csv")
+    groups, copies = find_groups(dataset, open_cache(dataset, 32, folder=str(tmp_path / "store")))
+    assert (groups.tolist(), len(copies)) == ([0, 1, 1, 2, 1], 2)
 
 
 NOON = 1_717_243_200  # 2024-06-01 12:00:00
@@ -130,28 +144,31 @@ def test_a_photo_without_exif_or_from_a_clock_that_was_never_set_has_no_time(pho
 
 
 def test_a_burst_is_one_group_classes_do_not_mix_and_endless_ones_are_not_believed():
-    taken = np.array([100, 105, 200, 109, 0, 0, 103])
-    labels = np.array([0, 0, 0, 0, 0, 0, 1])
+    taken = np.array([100, 105, 200, 109, 0, 0, 103, 113, 124])
+    labels = np.array([0, 0, 0, 0, 0, 0, 1, 1, 1])
     groups = group_by_burst(taken, labels)
     assert groups[0] == groups[1] == groups[3]
-    assert len(np.unique(groups)) == 5
-    taken = 1000 + np.arange(LARGEST_BURST + 1)
-    labels = np.zeros(LARGEST_BURST + 1, np.int32)
-    assert len(np.unique(group_by_burst(taken, labels))) == LARGEST_BURST + 1
-    assert len(np.unique(group_by_burst(taken[:LARGEST_BURST], labels[:LARGEST_BURST]))) == 1
+    assert groups[6] == groups[7]
+    assert len(np.unique(groups)) == 6
+    taken = np.r_[0, 0, 0, 1000 + np.arange(LARGEST_BURST + 1)]
+    labels = np.minimum(taken, 1)
+    assert len(np.unique(group_by_burst(taken, labels))) == 3 + LARGEST_BURST + 1
+    assert len(np.unique(group_by_burst(taken[:-1], labels[:-1]))) == 3 + 1
     assert len(group_by_burst(np.empty(0, np.int64), np.empty(0, np.int32))) == 0
 
 
-def test_a_run_keeps_bursts_in_one_split(tmp_path):
-    root = leaf_folder(tmp_path / "photos", each=1)
-    random = np.random.default_rng(0)
-    for label in ("healthy", "rust"):
-        for leaf in range(10):
-            for shot in range(3):
-                rgb = np.kron(random.integers(0, 255, (4, 4, 3)), np.ones((8, 8, 1))).astype(np.uint8)
-                text = f"2024:06:01 {leaf:02d}:00:{3 * shot:02d}"
-                (root / label / f"IMG_{leaf}{shot}.jpg").write_bytes(jpeg_taken(rgb, text))
+def test_a_run_keeps_leaves_bursts_and_photos_made_of_one_in_one_split(tmp_path):
+    root = leaf_folder(tmp_path / "photos", each=30)
+    leaves = {f"{n:03d}": [f"{label}:::{n // 3}" for label in ("healthy", "rust")] for n in range(12)}
+    (root / LEAF_MAP).write_text(json.dumps(leaves))
+    for file in sorted(root.rglob("*.png")):
+        if 12 <= (number := int(file.stem)) < 21:
+            taken = f"2024:06:01 {number // 3:02d}:00:{3 * (number % 3):02d}"
+            file.with_suffix(".jpg").write_bytes(jpeg_taken(read_photo(str(file), 32), taken))
+            file.unlink()
+        elif number >= 21:
+            file.rename(file.with_stem(f"s{number // 3}{('', '_90deg', '_flipLR')[number % 3]}"))
     photos = prepare_photos(RunConfig(data=str(root), cache=str(tmp_path / "store"), image_size=32))
-    assert len(np.unique(photos.groups)) == 22
+    assert len(np.unique(photos.groups)) == 20
     assert photos.leak.leaked == 0
     assert photos.random_leak.leaked > 0

@@ -145,22 +145,3 @@ def test_a_split_with_an_empty_part_stops_the_run(config, tmp_path, split, said)
     write_split(tmp_path / "split.csv", dataset, cache, splits, np.arange(len(dataset)))
     with pytest.raises(DataError, match=said):
         prepare_photos(replace(config, split=str(tmp_path / "split.csv")))
-
-
-def test_photos_made_from_one_go_to_one_split_and_a_source_that_tore_them_apart_is_told(tmp_path):
-    root = tmp_path / "photos"
-    for part, seed in (("train", 1), ("valid", 2)):
-        leaf_folder(root / part, each=12, seed=seed)
-    for photo in [*root.rglob("000.png"), *root.rglob("001.png"), *root.rglob("002.png")]:
-        change = "_new30degFlipLR" if "valid" in photo.parts else ""
-        photo.rename(photo.with_stem(f"s{int(photo.stem)}{change}"))
-    config = RunConfig(data=str(root), cache=str(tmp_path / "store"), image_size=32)
-    photos = prepare_photos(config)
-    assert photos.leak.leaked == 6
-    assert "6 of 24 validation and test photos have a photo of the same group in training" in photos.warnings[0]
-    (root / "train").rename(tmp_path / "all")
-    for file in list((root / "valid").rglob("*.png")):
-        file.rename(tmp_path / "all" / file.parent.name / (file.name if "deg" in file.name else f"v{file.name}"))
-    photos = prepare_photos(replace(config, data=str(tmp_path / "all")))
-    assert photos.leak.leaked == 0
-    assert len(np.unique(photos.groups)) == 48 - 6

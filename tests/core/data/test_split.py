@@ -1,13 +1,17 @@
 """Splits by group: deterministic, stratified, and no group in two splits."""
 
 import os
+import re
+import sys
 
 import numpy as np
 import pytest
 
+from core.data import split
 from core.data.cache import open_cache
-from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION
+from core.data.dataset import SPLITS, TEST, TRAIN, UNSPLIT, VALIDATION
 from core.data.folder import open_folder
+from core.data.manifest import open_manifest
 from core.data.split import complete_splits, measure_leak, random_split_leak, read_split, split_by_group, write_split
 from core.errors import DataError
 from tests.helpers.photo_files import leaf_folder
@@ -53,6 +57,13 @@ def test_a_group_of_two_classes_stays_together_and_the_leak_meter_counts_sibling
     groups = np.array([0, 0, 1, 2, 2])
     leak = measure_leak(splits, groups)
     assert (leak.held_out, leak.leaked) == (3, 2)
+    homes = split._home_class(np.array([0, 1, 1, 2, 0]), np.array([0, 0, 0, 3, 3]))
+    assert homes.tolist() == [1, -1, -1, 0], "the most frequent class, the first of a tie, none without photos"
+
+
+def test_each_group_goes_where_the_counts_come_closest_to_their_targets():
+    assert split._assign_splits(np.ones(8, int), np.array([0.75, 0.25, 0])).tolist() == [0, 1, 0, 0, 0, 1, 0, 0]
+    assert split._assign_splits(np.array([1, 5, 2, 4]), np.array([0.5, 0.25, 0.25])).tolist() == [0, 0, 1, 2]
 
 
 @pytest.mark.parametrize("sizes", [[50, 3, 3, 3, 3, 3, 3, 3, 3], [1, 1, 1], [5, 1, 1], [30, 30, 1]])
@@ -89,6 +100,8 @@ def test_splits_of_the_source_stay_missing_ones_come_from_training_and_rows_foll
     given_splits = np.array([TRAIN, VALIDATION, TEST, TRAIN, TEST], np.int8)
     done = complete_splits(given_splits, np.zeros(5, np.int32), np.arange(5), 0, 0.15, 0.15)
     assert np.array_equal(done, given_splits)
+    tested = np.full(5, TEST, np.int8)
+    assert np.array_equal(complete_splits(tested, np.zeros(5, np.int32), np.arange(5), 0, 0.15, 0.15), tested)
     labels, groups = example()
     source = np.where(groups % 5 == 0, TEST, TRAIN).astype(np.int8)
     done = complete_splits(source, labels, groups, 0, 0.15, 0.15)
@@ -108,7 +121,8 @@ def test_splits_of_the_source_stay_missing_ones_come_from_training_and_rows_foll
 def split_photos(tmp_path):
     photos = leaf_folder(tmp_path / "photos", each=10)
     if os.name == "posix":
-        (photos / "rust" / "009.png").rename(photos / "rust" / "9\r.png")
+        (photos / "rust" / "009.png").rename(photos / "rust" / f"9\r{chr(0xDCFF) * (sys.platform == 'linux')}.png")
+    (photos / "rust" / "000.png").write_bytes((photos / "healthy" / "000.png").read_bytes())
     dataset = open_folder(photos)
     cache = open_cache(dataset, 16, folder=str(tmp_path / "store"))
     groups = np.arange(len(dataset), dtype=np.int32) // 2
@@ -119,13 +133,28 @@ def split_photos(tmp_path):
 
 def test_a_written_split_comes_back_and_finds_photos_that_were_renamed(split_photos):
     folder, splits = split_photos
-    lines = (folder / "split.csv").read_text().splitlines()
+    lines = (folder / "split.csv").read_text(errors="replace").splitlines()
     assert lines[0] == "path,label,group,split,sha256"
     assert lines[1].startswith("healthy/000.png,healthy,g0,")
     assert len(lines[1].rpartition(",")[2]) == 64
     assert np.array_equal(read_again(folder)[0], splits)
     (folder / "photos" / "rust" / "003.png").rename(folder / "photos" / "rust" / "003b.png")
     assert np.array_equal(read_again(folder)[0], splits)
+    (folder / "photos" / "healthy" / "001.png").unlink()
+    said = [read_again(folder, filtered=filtered)[1] for filtered in (False, True)]
+    assert (f"were edited: {SPLITS[splits[1]]} 1." in said[0], said[1]) == (True, ""), "it may be filtered out"
+
+
+def test_groups_keep_the_names_of_a_source_that_names_them_all(split_photos):
+    folder, splits = split_photos
+    manifest, written = folder / "photos" / "list.csv", (folder / "split.csv").read_bytes()
+    named = re.sub(rb",g(\d)", rb",plant-\1", written)
+    for text, wanted in ((named, named), (named.replace(b",plant-0,", b",,", 1), b",g1,")):
+        manifest.write_bytes(text)
+        dataset = open_manifest(manifest, label="label")
+        cache = open_cache(dataset, 16, folder=str(folder / "store"))
+        write_split(folder / "again.csv", dataset, cache, splits, dataset.groups)
+        assert wanted in (folder / "again.csv").read_bytes()
 
 
 def test_photos_that_were_renumbered_keep_their_splits(split_photos):
@@ -141,10 +170,10 @@ def test_photos_that_were_renumbered_keep_their_splits(split_photos):
     assert "are missing or were edited: train 1, val 1." in read_again(folder)[1]
 
 
-def read_again(folder, name="split.csv"):
+def read_again(folder, name="split.csv", filtered=False):
     """The splits that a file gives the photos as they lie in the folder now, and whether some are missing."""
     dataset = open_folder(folder / "photos")
-    return read_split(folder / name, dataset, open_cache(dataset, 16, folder=str(folder / "store")))
+    return read_split(folder / name, dataset, open_cache(dataset, 16, folder=str(folder / "store")), filtered)
 
 
 def test_a_split_refuses_new_photos_and_changed_classes(split_photos):

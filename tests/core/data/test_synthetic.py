@@ -29,14 +29,6 @@ def severity(photo):
     return photo.lesion.sum() / photo.leaf.sum()
 
 
-def test_a_leaf_is_a_function_of_its_numbers():
-    one, again = draw_leaf("rust", 1, 2, 0, 64), draw_leaf("rust", 1, 2, 0, 64)
-    assert np.array_equal(one.rgb, again.rgb)
-    assert np.array_equal(one.lesion, again.lesion)
-    for other in (draw_leaf("rust", 2, 2, 0, 64), draw_leaf("rust", 1, 3, 0, 64), draw_leaf("rust", 1, 2, 1, 64)):
-        assert not np.array_equal(one.rgb, other.rgb)
-
-
 def test_the_true_areas_make_sense_and_severity_varies_from_slight_to_heavy(leaves):
     for condition, photos in leaves.items():
         for photo in photos:

@@ -123,6 +123,10 @@ def test_few_photos_that_are_all_correct_do_not_raise_probabilities():
     assert right in ((), (2.0,) * 4)
     assert wrong[:2] == pytest.approx((8 / np.log(9),) * 2, rel=1e-3), "3 of 4 correct, of two classes and two others"
     assert wrong[2:] == (2.0, 2.0)
+    crops = replace(model, class_temperatures=(1.0,) * 4)
+    found = 8.0 * np.eye(4)[np.where(np.arange(20) % 4, labels, 1 - labels)]
+    assert _with_temperatures(crops, found, labels).class_temperatures[:2] == pytest.approx(wrong[:2], rel=1e-3)
+    assert adaptation._log_mean(np.log([[1, 1], [3, 3]])) == pytest.approx(np.log(3) / 2)
     assert _with_temperatures(replace(model, classes=tuple("abcd")), 8.0 * np.eye(4)[1 - labels], labels) != model
     branched = replace(model, graph=replace(model.graph, output="place.sum"))
     assert _with_temperatures(branched, 8.0 * np.eye(4)[labels], labels).class_temperatures == (1.5, 1.5, 2.0, 2.0)
@@ -220,10 +224,8 @@ def test_joined_logits_are_the_networks_and_the_gated_branchs(tmp_path):
 
 def test_only_the_layers_of_the_branch_are_trained(monkeypatch):
     graph = build("mobilenetv2", 4, 64)
-    assert place_branch.branch_nodes(graph)[0].inputs == ("features.7.conv.1.0",), "the first map of 4 x 4"
     weights = initial_weights(graph, 0)
     trained = place_branch.train_branch(graph, weights, PIXELS, LABELS, SHORT, 0, "cpu", 1)
-    assert [place_branch.training_side(used) for used in (320, 288, 100)] == [256, 224, 77], "multiples of 32"
     moved = {name for name in weights if name.endswith("weight") and (trained[name] != weights[name]).any()}
     assert not any(name.startswith(tuple(f"features.{i}." for i in range(7))) for name in moved)
     assert "features.7.conv.1.0.weight" not in moved
@@ -237,8 +239,14 @@ def test_only_the_layers_of_the_branch_are_trained(monkeypatch):
     twice = replace(SHORT, steps=5, views=2)
     place_branch.train_branch(graph, weights, PIXELS, LABELS, twice, 0, "cpu", 1, teachers=teachers)
     assert (batches, len(targets)) == ([0, 1, 0, 1, 0], 2), "the teachers see each batch once"
+
+
+def test_a_branch_copies_the_last_layers_and_its_photos_are_smaller_and_of_all_classes_in_turn():
     for other in (network(), network(stride=8)):
         assert place_branch.branch_nodes(other) == other.nodes[1:], "no map is small enough, or only the features"
+    (first, *_) = place_branch.branch_nodes(build("mobilenetv2", 4, 64))
+    assert first.inputs == ("features.7.conv.1.0",), "the first map of 4 x 4"
+    assert [place_branch.training_side(used) for used in (320, 288, 100)] == [256, 224, 77], "multiples of 32"
     order = place_branch.draw_order(np.array([0] * 3 + [1] * 6), 12, 0)
     assert (sorted(order[1::2]), sorted(order[0:6:2])) == (list(range(3, 9)), [0, 1, 2]), "classes alternate"
 

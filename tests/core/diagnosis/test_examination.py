@@ -9,9 +9,9 @@ import pytest
 
 from core.diagnosis.background_dependence import Baseline
 from core.diagnosis.calibration import fit_class_temperatures, measure_reliability, state_probabilities
-from core.diagnosis.completion import complete_model, compute_outputs, sample_per_class
+from core.diagnosis.completion import complete_model, sample_per_class
 from core.diagnosis.examination import Examiner
-from core.diagnosis.model_file import CALIBRATION, read_model, write_model
+from core.diagnosis.model_file import CALIBRATION
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE
 from tests.helpers.models import predict, small_model
@@ -24,15 +24,11 @@ def completed():
     return complete_model(model, squares(40, 0), squares(40, 1), baseline=Baseline(0.5, 0.5))
 
 
-def test_completion_adds_temperature_sections_and_statistics(completed, tmp_path):
+def test_completion_adds_temperature_sections_and_statistics(completed):
     assert completed.temperature > 0
     assert completed.temperature != 1
     assert set(completed.sections) == {CALIBRATION, "rejection", "reading_leaf"}
     assert {"features.center", "features.basis"} <= set(completed.extra)
-    write_model(tmp_path / "m.safetensors", completed)
-    back = read_model(tmp_path / "m.safetensors")
-    assert back.sections == completed.sections
-    assert np.array_equal(back.extra["features.basis"], completed.extra["features.basis"])
 
 
 def test_completion_fits_temperatures_by_crop_and_all_it_tells_is_of_these(completed):
@@ -119,16 +115,6 @@ def test_a_small_leaf_is_cut_out_first_and_not_when_switched_off(completed):
     assert y1 - y0 < 0.55 * 400
     assert cut.severity.leaf.mean() > 2 * whole.severity.leaf.mean()
     assert whole.box == (0, 0, 1, 1)
-
-
-def test_observations_in_chunks_equal_those_of_single_photos(completed):
-    photos = squares(5, 3).photos
-    predictor = Predictor(completed, batch=2)
-    seen = compute_outputs(predictor, photos)
-    single = np.concatenate([predictor.predict(p[None])["logits"] for p in photos])
-    predictor.close()
-    assert np.allclose(seen.logits, single, atol=1e-5)
-    assert seen.features is not None, "the score of familiarity is of them"
 
 
 def test_some_photos_per_class_are_drawn_by_seed():

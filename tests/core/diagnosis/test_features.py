@@ -1,5 +1,7 @@
 """Summaries of feature maps, and how familiar a photo is by them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -112,7 +114,15 @@ def test_the_familiarity_weighs_spreads_by_half_and_is_without_them_where_there_
     assert both == pytest.approx(own + scores * widths[0] / widths[1] / 2)
     at_threshold = np.quantile(both, 0.03) - np.quantile(own, 0.03)  # of leaves that are cut from a photo of several
     assert found.measure(known, cut=True) == pytest.approx(own + at_threshold)
-    assert fit_familiarity(NetworkOutputs(logits, features), known, known, 1.0).score == "vim"
+    labels = np.repeat(np.arange(3), 200)
+    bare, vim_alone = (fit_familiarity(NetworkOutputs(logits, *more), labels, known, 2.0) for more in ((), (features,)))
+    assert (bare.score, bare.temperature, vim_alone.score) == ("energy", 2.0, "vim")
+    assert vim_alone.subspace.scale == fit_subspace(logits / 2, features).scale
+    same = replace(known, spreads=known.spreads[:1].repeat(600, axis=0))
+    assert fit_familiarity(known, labels, same, 1.0).spreads.factors[1] == 0, "spreads that tell no photo from another"
+    nodes = find_nodes(build("mobilenetv2", 3, 64))
+    needed = [Familiarity(score).needed(nodes) for score in ("energy", "vim", "vim_spreads")]
+    assert needed == [(), nodes.names[:1], nodes.names]
 
 
 def test_bottlenecks_are_the_last_maps_of_each_width_but_for_the_last():

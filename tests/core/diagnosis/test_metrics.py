@@ -11,7 +11,8 @@ from core.diagnosis import metrics
 
 def test_figures_of_five_photos():
     logits = np.log(np.array([[8, 1, 1], [1, 8, 1], [1, 8, 1], [1, 8, 1], [8, 1, 1]]) / 10).astype(np.float32)
-    figures = metrics.compute_metrics(logits, np.array([0, 1, 1, 0, 0]), ("a", "b", "never"))
+    labels = np.array([0, 1, 1, 0, 0])
+    figures = metrics.compute_metrics(logits, labels, ("a", "b", "never"))
     assert figures.confusion == ((2, 1, 0), (0, 2, 0), (0, 0, 0))
     assert (figures.photos, figures.right, figures.accuracy) == (5, 4, 0.8)
     a, b, never = figures.per_class
@@ -20,6 +21,9 @@ def test_figures_of_five_photos():
     assert (never.photos, never.f1) == (0, 0.0)
     assert figures.macro_f1 == pytest.approx(0.8)
     assert figures.loss == pytest.approx(-(4 * math.log(0.8) + math.log(0.1)) / 5, rel=1e-6)
+    assert metrics.find_correct(logits, labels, 0.5).tolist() == [True, True, True, False, True]
+    none = metrics.compute_metrics(logits[:0], np.zeros(0, int), ("a", "b", "never"))
+    assert (none.accuracy, none.macro_f1, none.loss, none.interval) == (0.0, 0.0, 0.0, (0.0, 1.0))
 
 
 def test_intervals_of_wilson():
@@ -28,6 +32,7 @@ def test_intervals_of_wilson():
     low, high = metrics.wilson_interval(10, 10)
     assert high == pytest.approx(1.0)
     assert low == pytest.approx(0.722467, abs=1e-6)
+    assert {(metrics.wilson_interval(0, n)[0], metrics.wilson_interval(n, n)[1]) for n in range(1, 99)} == {(0.0, 1.0)}
 
 
 @pytest.mark.parametrize(("size", "correlation"), [(1, 0), (3, 0), (3, 0.3), (3, 0.7), (6, 0), (6, 0.3), (6, 0.7)])
@@ -79,12 +84,22 @@ def test_groups_widen_every_interval_and_groups_of_one_change_nothing():
         assert metrics.describe_groups(found).endswith("120 photos (groups: 30) count as 30.")
         assert metrics.describe_groups(plain) == ""
     assert metrics.design_effect(np.arange(9) < 5, np.zeros(9)) == 9, "one group shows nothing about others"
+    assert metrics.design_effect(np.arange(4) != 1, np.array([0, 0, 1, 2])) == pytest.approx(7 / 6)
+    assert metrics.design_effect(np.arange(4) % 2 > 0, np.array([0, 0, 1, 1])) == 1
+    (own, _), (other, _) = (replace(plain, class_effects=effects).per_class for effects in (((1.0, 4.0),) * 2, ()))
+    assert own.precision_interval == other.precision_interval
+    assert own.recall_interval[0] < other.recall_interval[0]
+    bare = metrics.compute_metrics(np.ones((1, 1)), np.zeros((1, 1), bool), ("a",))
+    assert bare.score == 0.0, "no photo has a label"
+    only = np.arange(3)[:, None] == 0
+    assert metrics.interval_of_f1(only, only, np.arange(3)) == (0.0, 1.0), "some samples have no label at all"
 
 
 def test_large_logits_do_not_overflow():
-    logits = np.array([[1000.0, 0.0], [0.0, 1000.0]], np.float32)
-    assert metrics.cross_entropy(logits, np.array([0, 0])).tolist() == [0.0, 1000.0]
-    assert metrics.softmax(logits).tolist() == [[1.0, 0.0], [0.0, 1.0]]
+    logits = np.array([[1000.0, 0.0], [0.0, -1000.0]], np.float32)
+    assert metrics.cross_entropy(logits, np.array([0, 1])).tolist() == [0.0, 1000.0]
+    assert metrics.softmax(logits).tolist() == [[1.0, 0.0], [1.0, 0.0]]
+    assert metrics.binary_cross_entropy(logits, logits < 0)[:1] == pytest.approx((1000 + math.log(2)) / 2)
     assert metrics.softmax(np.array([[math.log(2), 0.0]]))[0, 0] == pytest.approx(2 / 3)
 
 

@@ -55,14 +55,14 @@ def test_a_photo_counts_once_unreadable_ones_never_and_folders_of_one_name_are_t
     found += [Diagnosis("a/2", error="broken"), Diagnosis("b/1", error="broken")]
     (plant,) = diagnose_plants(found, list("aaaab"), THRESHOLDS, CLASSES, 1.0)
     assert (plant.name, plant.photos, plant.verdict.word) == ("a", 1, "apple/scab")
-    plants = diagnose_plants(found[:1] * 5, ["/v/x/a", "/w/x/a", "/y/a", "/x/b", "/"], THRESHOLDS, CLASSES, 1.0)
-    assert [plant.title for plant in plants] == ["v/x/a", "w/x/a", "y/a", "b", "/"]
+    plants = diagnose_plants(found[:1] * 6, ["/v/x/a", "/w/x/a", "/y/a", "/x/b", "/", "."], THRESHOLDS, CLASSES, 1.0)
+    assert [plant.title for plant in plants] == ["v/x/a", "w/x/a", "y/a", "b", "/", "."]
 
 
 def test_the_folder_is_the_plant_or_photos_within_a_minute_of_the_one_before(tmp_path):
     assert name_plants(["x/a/1.jpg", "x/a/2.jpg", "x/b/1.jpg", "1.jpg"], "folder") == ["x/a", "x/a", "x/b", "."]
     paths = []
-    for name, time in (("c", "10:02:30"), ("a", "10:00:00"), ("b", "10:00:59"), ("d", "10:01:50"), ("none", "")):
+    for name, time in (("c", "10:02:01"), ("a", "10:00:00"), ("b", "10:01:00"), ("d", "10:01:50"), ("none", "")):
         path = tmp_path / f"{name}.jpg"
         path.write_bytes(jpeg_taken(corners(), f"2026:06:01 {time}") if time else jpeg(corners()))
         paths.append(str(path))

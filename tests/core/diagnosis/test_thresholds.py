@@ -10,7 +10,8 @@ from core.data.label_sets import mark_labels
 from core.diagnosis import thresholds as rejection
 from core.diagnosis.evaluation import measure_coverage
 from core.diagnosis.metrics import average_precision, compute_metrics, describe_accuracy, sigmoid, softmax
-from core.diagnosis.plant import pool_probabilities
+from core.diagnosis.plant import diagnose_plant, pool_probabilities
+from core.diagnosis.prediction import Prediction
 from core.diagnosis.thresholds import Thresholds, at_coverage, coverage_curve, describe_coverage, untested_thresholds
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, Verdict, decide_verdict, is_healthy, rank_classes
 
@@ -26,7 +27,11 @@ def test_points_count_what_is_answered_and_the_slider_takes_the_strictest_that_a
     (point,) = coverage_curve(np.array([0.5, 0.5, 0.5, 0.1]), np.array([1, 0, 1, 1], bool), (0.25,))
     assert (point.coverage, point.accuracy) == (0.75, pytest.approx(2 / 3))
     points = coverage_curve(CONFIDENCE, RIGHT, (1.0, 0.8, 0.5))
-    assert (at_coverage(points, 0.7).coverage, at_coverage(points, 0.5).coverage) == (0.8, 0.5)
+    assert [at_coverage(points, share).coverage for share in (0.7, 0.5)] == [0.8, 0.5]
+    assert at_coverage(points[1:], 1.0).coverage == 0.8, "the most that there is"
+    for right, refused in ((CONFIDENCE == 0.1, 1.0), (CONFIDENCE < 0, 0.0)):
+        (point,) = coverage_curve(CONFIDENCE, right, (0.5,))
+        assert (point.accuracy, point.wrongly_refused) == (0.0, refused)
     points = coverage_curve(np.linspace(0, 1, 333), np.ones(333, bool))
     assert [at_coverage(points, step) for step in rejection.STEPS] == [*points], "each place of the slider is reached"
 
@@ -59,10 +64,13 @@ def thresholds():
 
 
 @pytest.mark.parametrize(("probabilities", "coverage", "changes", "word", "reason"), [
-    ((0.0, 1.0, 0.0), 1.0, {}, NO_LEAF, ""), ((0.2, 0.5, 0.3), 1.0, {"no_leaf": 0.9}, NOT_SURE, "may be no leaf"),
+    ((0.0, 1.0, 0.0), 1.0, {}, NO_LEAF, "No leaf of a kind"), ((0.2, 0.5, 0.3), 1.0, {"no_leaf": 0.5}, NO_LEAF, ""),
+    ((0.2, 0.5, 0.3), 1.0, {"no_leaf": 0.9}, NOT_SURE, "may be no leaf"),
     ((0.001, 0.0, 0.999), 1.0, {}, "tomato/healthy", ""), ((0.02, 0.0, 0.98), 1.0, {}, "tomato/healthy", ""),
     ((0.02, 0.0, 0.98), 0.5, {}, NOT_SURE, ""), ((0.45, 0.0, 0.55), 0.9, {}, NOT_SURE, "tomato/healthy or apple/scab"),
+    ((0.0, 0.0, 1.0), 1.0, {"least_familiar": 10.0}, "tomato/healthy", ""),
     ((0.0, 0.0, 1.0), 1.0, {"least_familiar": 11.0}, NOT_SURE, "looks different"),
+    ((0.4, 0.0, 0.6), 1.0, {"curve": (rejection.CoveragePoint(1.0, 0.6, 1.0, 0.0),)}, "tomato/healthy", ""),
     ((0.1, 0.3, 0.6), 0.9, {"no_leaf": 0.9}, NOT_SURE, "may be tomato/healthy, but this is not certain"),
 ])  # fmt: skip
 def test_thresholds_and_coverage_decide_the_verdict(thresholds, probabilities, coverage, changes, word, reason):
@@ -87,6 +95,18 @@ def test_thresholds_go_through_json_and_crafted_ones_are_refused(thresholds):
     for wrong in ("x", "nan"):
         assert Thresholds.from_section({**section, "curve": [[wrong, 1, 1, 1]]}, 3) is None
     assert Thresholds.from_section({**section, "far": "nan"}, 3) is None
+
+
+def test_the_thresholds_are_quantiles_of_validation_photos_with_and_without_a_leaf():
+    rng, labels = np.random.default_rng(0), np.arange(300) % 3
+    probabilities, familiar = softmax(rng.normal(0, 1, (300, 3)) + 2 * np.eye(3)[labels]), rng.normal(0, 1, 300)
+    curve = coverage_curve(probabilities.max(axis=1), probabilities.argmax(axis=1) == labels)
+    bare, leaves = probabilities[labels == 0, 0], familiar[labels != 0]
+    found = rejection.set_thresholds(probabilities, labels, familiar, "energy", ("No_leaf", "a", "b"))
+    assert found == Thresholds("energy", np.quantile(leaves, 0.03), 0, pytest.approx(np.quantile(bare, 0.01)), curve)
+    for classes, second, wanted in (("abc", 2, (-1, 1.0)), (CLASSES, 2, (1, 0.9)), (CLASSES, 1, (1, 0.02))):
+        few = rejection.set_thresholds(np.eye(3)[[0, 0]], np.array([0, second]), np.zeros(2), "energy", classes)
+        assert (few.no_leaf_class, few.no_leaf) == wanted, "without the class, its photos, or a right prediction of it"
     bare = rejection.set_thresholds(np.eye(3)[[1, 1]], np.ones(2, int), np.ones(2), "energy", CLASSES)
     assert Thresholds.from_section(bare.to_section(), 3) == bare, "of validation photos without any leaf"
 
@@ -112,7 +132,8 @@ def test_a_share_below_the_curve_is_told():
     assert describe_coverage(thresholds, 0.5) == ""
     assert "50 % of the validation photos; it is used instead of 30 %." in describe_coverage(thresholds, 0.3)
     assert "has no confidence thresholds" in describe_coverage(None, 0.9)
-    assert "a threshold for each label" in describe_coverage(untested_thresholds(3), 0.9)
+    assert "a threshold for each label" in describe_coverage(bare := untested_thresholds(1), 0.9)
+    assert bare == Thresholds("energy", -1e300, -1, 1.0, (rejection.CoveragePoint(1.0, 0.0, 0.0, 0.0),), (0.5,))
 
 
 LABELS = ("a/rust", "a/scab", "background/none")
@@ -135,6 +156,7 @@ def test_no_threshold_has_a_higher_f1(seed):
     best = f1_at(stated, truth, rejection.best_threshold(stated, truth))
     assert best == max(f1_at(stated, truth, at) for at in np.arange(0, 1.01, 0.01))
     assert rejection.best_threshold(stated, truth & False) == 0.5
+    assert rejection.best_threshold(np.array([0.7, 0.9, 0.8]), np.array([True, True, False])) == pytest.approx(0.35)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -172,6 +194,7 @@ def test_the_verdict_is_all_labels_above_their_thresholds():
     assert decide(0.3, 0.7, 0.95).word == NO_LEAF
     assert decide(0.3, 0.7, 0.1, familiar=-2.0).reason == UNFAMILIAR
     assert rank_classes(np.array([0.3, 0.5, 0.1]), thresholds).tolist() == [0, 1, 2], "first the labels of the photo"
+    assert [rank_classes(np.array(given), None).tolist() for given in ((0.0, 1.0), (0.0, 0.0))] == [[1], [0]]
     assert not is_healthy("a/healthy+scab")
 
 
@@ -181,11 +204,18 @@ def test_thresholds_state_what_they_reach_on_validation_photos():
     familiar, classes = np.array([-9.0, -9, 1, 1]), ("background/none", "scab")
     bare = rejection.set_label_thresholds(stated, truth, familiar, "energy", classes)
     assert (bare.no_leaf_class, bare.least_familiar) == (0, 1.0), "photos without a leaf do not decide it"
+    assert (bare.no_leaf, bare.curve) == (pytest.approx(0.55), (rejection.CoveragePoint(0.5, 0.0, 1.0, 0.5),))
+    for own, name, point, wanted in ((True, "none", (1.0, 0.0, 1.0, 0.0), (0, pytest.approx(0.4))),
+                                     (False, "a", (0.0, 0.0, 0.0, 1.0), (-1, 1.0))):  # fmt: skip
+        alone = np.full((1, 1), own)
+        one = rejection.set_label_thresholds(0.8 * alone, alone, np.zeros(1), "energy", (name,))
+        assert (one.curve, one.no_leaf_class, one.no_leaf) == ((rejection.CoveragePoint(*point),), *wanted)
     found = rejection.set_label_thresholds(stated, truth, np.zeros(4), "energy", ("rust", "scab"))
     assert found.labels == (pytest.approx(0.55), pytest.approx(0.2))
     assert (found.curve[0].coverage, found.curve[0].accuracy) == (1.0, 1.0)
     said = [rejection.describe_label_thresholds(one, ("rust", "scab")) for one in (found, untested_thresholds(2))]
     assert ["exactly the right labels" in text for text in said] == [True, False], "nothing was measured"
+    assert "their threshold: rust 55\xa0%, scab 20\xa0%. 100.0\xa0% of" in said[0]
 
 
 def test_photos_of_a_plant_are_pooled_label_by_label():
@@ -193,3 +223,6 @@ def test_photos_of_a_plant_are_pooled_label_by_label():
     assert pooled[0] > 0.9
     assert pooled[1] < 0.1
     assert pooled[2] == pytest.approx(0.5)
+    thresholds = Thresholds("energy", 0.0, -1, 1.0, untested_thresholds(2).curve, labels=(0.5, 0.5))
+    plant = diagnose_plant("plant", [Prediction(np.array([0.9, 0.8]), 1.0)] * 2, thresholds, LABELS[:2], 1.0)
+    assert plant.verdict.word == "a/rust+scab"

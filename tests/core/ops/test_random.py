@@ -16,13 +16,6 @@ def test_mix_is_the_published_hash_also_of_arrays_and_streams_differ():
     assert len(streams) == 6**4
 
 
-def test_bits_are_evenly_spread_and_not_correlated_between_photos():
-    drawn = np.array([bits(stream(0, 0, 0, photo), 50_000) for photo in range(4)]) * 2.0**-32
-    assert np.abs(drawn.mean(1) - 0.5).max() < 0.005
-    assert np.abs(np.corrcoef(drawn) - np.eye(4)).max() < 0.02
-    assert np.abs([np.corrcoef(d[:-1], d[1:])[0, 1] for d in drawn]).max() < 0.02
-
-
 def test_a_photos_mask_depends_on_its_place_in_the_step_and_not_on_the_batch_it_is_in():
     attributes = {"rate": 0.5, "key": 0}
     whole = scales(attributes, (6, 5, 5, 8), Mode(True, seed=1, step=2))

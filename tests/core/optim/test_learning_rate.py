@@ -41,6 +41,7 @@ def test_cosine_falls_to_nothing_and_one_cycle_rises_to_the_whole_rate_before():
     rates = course(schedule="one_cycle", warmup=0.3)
     assert (rates[0], rates[99]) == pytest.approx((0.1 / 25, 0.1 / 250_000))  # PyTorch's defaults
     assert rates[30] == max(rates) == pytest.approx(0.1)
+    assert rates[98] > rates[99]
     assert (rates[:31], rates[30:]) == (sorted(rates[:31]), sorted(rates[30:], reverse=True))
 
 

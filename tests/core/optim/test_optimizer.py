@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from core.config import RunConfig
+from core.errors import ModelFileError
 from core.optim import optimizer as reference
 from core.optim.optimizer import Optimizer, initial_state, update
 from tests.golden.cases import ON_DEVICES, UPDATES, update_gradients, update_weights
@@ -33,6 +34,10 @@ def test_state_has_the_moments_and_the_average_only_where_wanted():
     assert reference.moments(Optimizer("sgd")) == ("momentum",)
     assert initial_state(Optimizer("adamw", average=0.9), weights).keys() == {"first", "second", "average"}
     assert initial_state(Optimizer("adam"), weights).keys() == {"first", "second"}
+    reference.check_state({"first": weights}, ["first"], 3)
+    for state in ({}, {"first": np.ones(4)}):
+        with pytest.raises(ModelFileError, match="'first' is not there or not 3 numbers long"):
+            reference.check_state(state, ["first"], 3)
 
 
 def test_clipping_scales_only_long_gradients_and_the_average_follows_fast_at_first():

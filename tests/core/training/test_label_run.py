@@ -38,7 +38,8 @@ def test_a_run_learns_labels_sets_thresholds_and_diagnoses(
     monkeypatch.setattr("core.training.finish.LEAST_PHOTOS", 10)
     config = tiny(data=str(folder), epochs=5, learning_rate=6e-3, validation=0.4, mix=0.3, label_smoothing=0.05,
                   pictures_without_leaf=0.1)  # fmt: skip
-    assert only(train(config), EpochDone)[-1].average_precision > 0.9
+    last = only(train(config), EpochDone)[-1]
+    assert min(last.average_precision, last.mean_f1) > 0.8
     model = read_model(Path(config.out))
     assert (model.multilabel, model.classes) == (True, ("brown", "green"))
     section = model.sections["rejection"]

@@ -22,6 +22,7 @@ def test_guessing_is_the_classes_entropy_and_is_warned_of_once_until_the_loss_fa
     assert guessing_loss(LABELS, 2, "natural", "none", 0.0) == pytest.approx(natural)
     for sampling, weights in (("balanced", "none"), ("natural", "balanced"), ("sqrt", "sqrt")):
         assert guessing_loss(LABELS, 2, sampling, weights, 0.0) == pytest.approx(log(2))
+    assert guessing_loss(LABELS, 2, "natural", "none", 0.0, np.eye(2)) == pytest.approx(natural), "label by label"
     smoothed = [0.9 * share + 0.1 / 4 for share in (0.75, 0.25, 0, 0)]
     assert guessing_loss(LABELS, 4, "natural", "none", 0.1) == pytest.approx(-sum(s * log(s) for s in smoothed))
     watch = StallWatch(log(4), after=2 * WINDOW)

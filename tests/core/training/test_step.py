@@ -7,7 +7,7 @@ from core.device import Optimizer, PhotoBatch
 from core.models.architectures import build
 from core.ops.builder import with_loss
 from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, identity_augmentation, transform
-from core.training.step import pair_with_next, share_out, take_step, with_photos
+from core.training.step import diverged, find_broken_layer, pair_with_next, share_out, take_step, with_photos
 from tests.helpers.gpu_network import batch_for, random_weights, relative
 from tests.helpers.reference_plan import ReferencePlan
 
@@ -24,7 +24,7 @@ def plan_of(batch, weights, size):
     graph = with_loss(build("cnn", 5, 28, dropout=0.4), 0.1, weights)
     plan = ReferencePlan(graph, batch=size, training=True, optimizer=Optimizer("sgd"), seed=3)
     plan.load(random_weights(graph))
-    return plan, batch_for(graph, batch)
+    return plan, batch_for(graph, batch, seed=2)
 
 
 @pytest.mark.parametrize("weights", [(), (0.2, 3.0, 1.0, 0.5, 2.0)])
@@ -35,7 +35,7 @@ def test_uneven_parts_give_loss_gradient_and_update_of_the_whole_batch(weights):
     one, three = take_step(whole, batch, 0.1), take_step(parts, batch, 0.1)
     assert three.loss == pytest.approx(one.loss, rel=1e-5)
     assert three.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-5)
-    assert (three.photos, three.correct) == (one.photos, one.correct)
+    assert (three.photos, three.correct) == (one.photos, one.correct) == (7, 2)
     for name, array in whole.weights().items():
         assert relative(parts.weights()[name], array) < 1e-6, name
 
@@ -75,8 +75,11 @@ def test_a_batch_of_one_part_is_a_step_of_the_plans_own(monkeypatch):
     take_step(plan, batch, 0.1, batch_for(plan.graph, 7, seed=8))
     assert rates == [0.1]
     assert len(plan.announced.labels) == 5
+    monkeypatch.setattr(plan, "gradients", lambda: {"conv1.weight": np.ones(1), "dense1.weight": np.full(1, np.inf)})
+    assert find_broken_layer(plan, build("cnn", 5, 28, dropout=0.4), batch, "cpu", None) == "dense1"
     plan.load({name: array * np.float32(np.nan) for name, array in plan.weights().items()})
     assert not take_step(plan, batch, 0.1).is_finite
+    assert ["The last checkpoint" in str(diverged(3, 1.0, "conv", name)) for name in ("x", "")] == [True, False]
     assert int(plan.state()["step"]) == 1
 
 
