@@ -5,6 +5,7 @@ import io
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from pyarrow import parquet
 
 from core import diagnose
 from core.data.source import find_photos
-from core.diagnosis import prediction
+from core.diagnosis import many_photos, prediction
 from core.diagnosis.many_photos import cut_parts, find_missing, open_results
 from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import read_identity
@@ -254,6 +255,12 @@ def test_a_wrong_address_a_lost_scheduler_and_no_dask_are_sentences(model, photo
     options = (model, photos, "--out", tmp_path / "out", "--scheduler", "nonsense")
     assert run(*options) == EXIT_WRONG_INPUT
     assert "There is no Dask scheduler at nonsense" in capsys.readouterr().err
+    monkeypatch.setattr(many_photos, "ANSWER_SECONDS", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        assert run(*options[:-1], address) == EXIT_WRONG_INPUT
+        assert f"There is no Dask scheduler at {address} (no answer within 1 second" in capsys.readouterr().err
+    monkeypatch.setattr(many_photos, "_require_scheduler", create_autospec(many_photos._require_scheduler))
     client, queue = create_autospec(distributed.Client), create_autospec(distributed.as_completed)
     client.return_value.ncores.return_value = {}
     queue.return_value.count.return_value = queue.return_value.is_empty.return_value = 0
