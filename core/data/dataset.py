@@ -219,10 +219,10 @@ def _without_repeats(dataset: Dataset) -> Dataset:
         return dataset
     order = np.argsort(keys, kind="stable")
     same = keys[order][1:] == keys[order][:-1]
-    differ = order[1:][same & (dataset.labels[order][1:] != dataset.labels[order][:-1])]
-    if len(differ):
-        raise DataError(f"The manifest gives {len(differ)} of its photos two different labels, such as "
-                        f"{dataset.paths[differ[0]]}. Keep one row for each photo.")
+    for name, values in (("labels", dataset.labels[order]), ("splits", dataset.splits[order])):
+        if len(differ := order[1:][same & (values[1:] != values[:-1])]):
+            raise DataError(f"The manifest gives {len(differ)} of its photos two different {name}, such as "
+                            f"{dataset.paths[differ[0]]}. Keep one row for each photo.")
     return dataset.take(np.sort(first))
 
 
