@@ -219,10 +219,11 @@ def _without_repeats(dataset: Dataset) -> Dataset:
         return dataset
     order = np.argsort(keys, kind="stable")
     same = keys[order][1:] == keys[order][:-1]
-    for name, values in (("labels", dataset.labels[order]), ("splits", dataset.splits[order])):
-        if len(differ := order[1:][same & (values[1:] != values[:-1])]):
-            raise DataError(f"The manifest gives {len(differ)} of its photos two different {name}, such as "
-                            f"{dataset.paths[differ[0]]}. Keep one row for each photo.")
+    labels, splits = dataset.labels[order], dataset.splits[order]
+    differ = order[1:][same & ((labels[1:] != labels[:-1]) | (splits[1:] != splits[:-1]))]
+    if len(differ):
+        raise DataError(f"The manifest gives {len(differ)} of its photos two different labels or splits, such as "
+                        f"{dataset.paths[differ[0]]}. Keep one row for each photo.")
     return dataset.take(np.sort(first))
 
 

@@ -258,9 +258,8 @@ def _require_scheduler(address: str) -> None:
     try:
         asyncio.run(asyncio.wait_for(ask(), ANSWER_SECONDS))
     except Exception as error:  # as Dask reads what another service sends
-        reason = str(error) or f"no answer within {ANSWER_SECONDS:.0f} seconds"
-        raise InputError(f"There is no Dask scheduler at {address} ({reason}). Start one with dask scheduler, or check "
-                         "the address.") from error  # fmt: skip
+        raise InputError(f"There is no Dask scheduler at {address} ({str(error) or 'no answer'}). Start one with dask "
+                         "scheduler, or check the address.") from error  # fmt: skip
 
 
 @contextmanager
