@@ -306,8 +306,8 @@ def _fail_system(error: OSError, on_failure: Callable[[str, int], None] | None) 
     """Report a full disk, or what the system refuses to open; any other error is raised again."""
     if error.errno in NO_ROOM:
         mute()  # buffered output cannot be written either
-        return _fail(f"The output could not be saved: {error.strerror}. Free disk space or choose another folder.",
-                     EXIT_FAILED, None)  # fmt: skip
+        return _fail(f"{error.filename or 'The output'} could not be saved: {error.strerror}. Free disk space or "
+                     "choose another folder.", EXIT_FAILED, None)  # fmt: skip
     if error.filename is None and error.errno != errno.ENOENT:
         raise error
     file = error.filename or "The current folder"  # which may have been deleted

@@ -257,8 +257,8 @@ def make_parser() -> argparse.ArgumentParser:
                         "one (implies --examine); for photos of several leaves")  # fmt: skip
     parser.add_argument("--no-crop", action="store_true", help="with --examine, --leaves or --report: do not crop "
                         "photos to small leaves")
-    parser.add_argument("--report", metavar="OUT.html", default="",
-                        help="also write an HTML report with pictures (implies --examine)")
+    parser.add_argument("--report", metavar="OUT.html", default="", help="also write an HTML report with pictures "
+                        "(implies --examine): beside photo files, but not in a photo folder")  # fmt: skip
     parser.add_argument("--group", metavar="folder|time|COLUMN", default="",
                         help="diagnose plants instead of photos: photos of one plant are in one folder, were taken "
                         "within a minute of one another, or have the same value in this column of a CSV manifest")

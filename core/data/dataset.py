@@ -219,9 +219,10 @@ def _without_repeats(dataset: Dataset) -> Dataset:
         return dataset
     order = np.argsort(keys, kind="stable")
     same = keys[order][1:] == keys[order][:-1]
-    differ = order[1:][same & (dataset.labels[order][1:] != dataset.labels[order][:-1])]
+    labels, splits = dataset.labels[order], dataset.splits[order]
+    differ = order[1:][same & ((labels[1:] != labels[:-1]) | (splits[1:] != splits[:-1]))]
     if len(differ):
-        raise DataError(f"The manifest gives {len(differ)} of its photos two different labels, such as "
+        raise DataError(f"The manifest gives {len(differ)} of its photos two different labels or splits, such as "
                         f"{dataset.paths[differ[0]]}. Keep one row for each photo.")
     return dataset.take(np.sort(first))
 

@@ -148,7 +148,7 @@ def _rows(file: IO[str], path: Path) -> Iterator[tuple[int, list[str]]]:
         if row and len(row) != width:
             raise DataError(f"Line {line} of {path} has {len(row)} fields, but the header has {width}. Put quotes "
                             "around fields that contain the separator.")
-        if row:
+        if any(row):  # spreadsheets leave rows of separators
             yield line, row
         line = 1 + marked + reader.line_num
 

@@ -160,7 +160,7 @@ def read_split(path: Path, dataset: Dataset, cache: PhotoCache, filtered: bool =
         at = by_path.get(keys[row])
         if at is None or written.columns["sha256"][at] != contents[row].hex():
             at = by_content.get(contents[row], at)
-        if at is None:
+        if at is None or written.splits[at] == UNSPLIT:  # its cell was emptied
             unknown.append(dataset.paths[row])
             continue
         if written.label(at) != dataset.label(row):

@@ -7,11 +7,13 @@ done. A part that is computed twice, such as after a worker was lost, replaces i
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import hashlib
 import io
 import itertools
 import json
+import logging
 import os
 import re
 import signal
@@ -42,6 +44,8 @@ except ImportError as error:
 
 BATCH: Final = {"cpu": 16, "cuda": 256}
 LOCAL: Final = "127.0.0.1"
+ANSWER_SECONDS: Final = 10.0
+"""Time for a Dask scheduler to answer."""
 AHEAD: Final = 2
 """Parts queued for each thread of a worker, so that none waits."""
 PREDICTING: Final = threading.Lock()
@@ -243,6 +247,21 @@ def _defer_interrupts() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
+def _require_scheduler(address: str) -> None:
+    """Raises InputError. Dask's client would wait without end for another service that says nothing."""
+    from distributed import Security, rpc
+
+    async def ask() -> None:
+        async with rpc(address, connection_args=Security().get_connection_args("client")) as there:
+            await there.identity(n_workers=0)  # as only a scheduler knows it
+
+    try:
+        asyncio.run(asyncio.wait_for(ask(), ANSWER_SECONDS))
+    except Exception as error:  # as Dask reads what another service sends
+        raise InputError(f"There is no Dask scheduler at {address} ({str(error) or 'no answer'}). Start one with dask "
+                         "scheduler, or check the address.") from error  # fmt: skip
+
+
 @contextmanager
 def _connect(workers: int, scheduler: str) -> Iterator[Any]:
     """Dask's client, of workers of its own without an address. Raises InputError.
@@ -254,13 +273,14 @@ def _connect(workers: int, scheduler: str) -> Iterator[Any]:
 
     here = {"host": LOCAL, "dashboard_address": f"{LOCAL}:0", "silence_logs": "CRITICAL"}
     held = ExitStack()
+    held.callback(logging.disable, logging.root.manager.disable)
+    logging.disable()  # Dask logs tracebacks of what is reported as a sentence
     try:
-        try:
-            with _defer_interrupts():
-                where = scheduler or held.enter_context(LocalCluster(n_workers=workers, threads_per_worker=1, **here))
-                client = held.enter_context(Client(where))
-        except (OSError, ValueError) as error:  # ValueError: no address
-            raise InputError(f"There is no Dask scheduler at {scheduler}: {error}.") from error
+        if scheduler:
+            _require_scheduler(scheduler)
+        with _defer_interrupts():
+            where = scheduler or held.enter_context(LocalCluster(n_workers=workers, threads_per_worker=1, **here))
+            client = held.enter_context(Client(where))
         yield client
     finally:
         with _defer_interrupts():

@@ -94,7 +94,7 @@ def test_spreadsheets_ways_of_writing_are_read(tmp_path, separator, encoding, ne
     rust, written, there = "rust" if separator == "," else "rust, or so", " d\\e.jpg", "d/e.jpg"
     lines = [("path", "label"), ("ä ö/1.jpg", rust), (f'"with{separator}two"', '"bệnh\r\nsương"'), ("b\\c.jpg", rust),
              (written, rust)]  # fmt: skip
-    text = first.format(separator, newline) + newline.join(map(separator.join, lines)) + 2 * newline
+    text = first.format(separator, newline) + newline.join(map(separator.join, lines)) + 2 * newline + separator
     mark = "\ufeff" if encoding == "utf-16-be" else ""  # others write their own, or none
     file = write(tmp_path, (mark + text).encode(encoding))
     if os.sep == "/":
@@ -112,8 +112,8 @@ def test_spreadsheets_ways_of_writing_are_read(tmp_path, separator, encoding, ne
     (b"path,size\na,3\n", "no class column.*--label COLUMN"),
     (b"path,label\na.jpg,rust\nb.jpg,\n", "Line 3 .* no class"), (b"path,label\n,rust\n", "Line 2 .* no path"),
     (b"path,label,split\na,rust,maybe\n", "Line 2 .* 'maybe' is not train, val or test"),
-    (b'path,label\n"a,rust\n', "not a valid CSV"),
-    (b"path,label\na.jpg,rust\na.jpg,healthy\n", "gives 1 of its photos two different labels, such as a.jpg"),
+    (b'path,label\n"a,rust\n', "not a valid CSV"), (b"path,label,split\na,x,train\na,x,test\n", "labels or splits"),
+    (b"path,label\na.jpg,rust\na.jpg,healthy\n", "gives 1 of its photos two different labels or splits, such as a.jpg"),
     (b"\xff\xfep\0a\0t\0h\0,\0l\0a\0b\0e\0l\0\n", "starts like UTF-16.*Save it again"),
     ("path,label\na,x\n".encode("utf-16-le"), r"not a text file. .*\(UTF-8\)"),
     (b"\x89PNG\r\n\x1a\n\0\0\0\x0d\n", "column path|not a text file"),

@@ -5,6 +5,7 @@ import io
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,7 +21,7 @@ from pyarrow import parquet
 
 from core import diagnose
 from core.data.source import find_photos
-from core.diagnosis import prediction
+from core.diagnosis import many_photos, prediction
 from core.diagnosis.many_photos import cut_parts, find_missing, open_results
 from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import read_identity
@@ -95,23 +96,16 @@ def test_what_is_done_is_kept_and_the_rest_is_computed(model, photos, tmp_path, 
         tables[1].write_bytes(kept[1])
 
 
-def test_other_photos_or_another_model_are_refused(model, photos, tmp_path, capsys):
-    out = tmp_path / "out"
-    assert run(model, photos, "--out", out, "--part", 6) == EXIT_DONE
-    assert run(model, photos, "--out", out, "--part", 7) == EXIT_WRONG_INPUT
-    assert "were made with another part: 6 instead of 7" in capsys.readouterr().err
-    (photos / "brown" / "000.png").unlink()
-    assert run(model, photos, "--out", out, "--part", 6) == EXIT_WRONG_INPUT
-    assert "The photos have changed" in capsys.readouterr().err
-
-
-def test_shards_compute_every_photo_once(model, photos, tmp_path, capsys):
+def test_shards_compute_every_photo_once_and_other_photos_are_refused(model, photos, tmp_path, capsys):
     out = tmp_path / "out"
     assert run(model, photos, "--out", out, "--part", 3, "--shard", "1/2") == EXIT_DONE
     assert run("--merge", out) == EXIT_WRONG_INPUT
     assert "3 of 7 parts are missing" in capsys.readouterr().err
     assert run(model, photos, "--out", out, "--part", 3, "--shard", "2/2") == run("--merge", out) == EXIT_DONE
     assert [row["path"] for row in merged_rows(out)] == list(find_photos([str(photos)]))
+    (photos / "brown" / "000.png").unlink()
+    assert run(model, photos, "--out", out, "--part", 3) == EXIT_WRONG_INPUT
+    assert "The photos have changed" in capsys.readouterr().err
 
 
 def test_an_onnx_file_is_told_by_its_hash(model, photos, tmp_path, capsys):
@@ -254,6 +248,11 @@ def test_a_wrong_address_a_lost_scheduler_and_no_dask_are_sentences(model, photo
     options = (model, photos, "--out", tmp_path / "out", "--scheduler", "nonsense")
     assert run(*options) == EXIT_WRONG_INPUT
     assert "There is no Dask scheduler at nonsense" in capsys.readouterr().err
+    monkeypatch.setattr(many_photos, "ANSWER_SECONDS", 1.0)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert run(*options[:-1], address := f"127.0.0.1:{silent.getsockname()[1]}") == EXIT_WRONG_INPUT
+    assert f"There is no Dask scheduler at {address} (no answer)" in capsys.readouterr().err
+    monkeypatch.setattr(many_photos, "_require_scheduler", create_autospec(many_photos._require_scheduler))
     client, queue = create_autospec(distributed.Client), create_autospec(distributed.as_completed)
     client.return_value.ncores.return_value = {}
     queue.return_value.count.return_value = queue.return_value.is_empty.return_value = 0
