@@ -134,6 +134,16 @@ def test_a_section_that_the_model_card_cannot_show_is_refused(model_seed, tmp_pa
         read_model(path)
 
 
+@pytest.mark.parametrize("name", ["center", "basis", "scale"])
+@pytest.mark.parametrize("change", ["missing", "cut"])
+def test_statistics_of_features_that_are_missing_or_cut_are_refused(model_seed, tmp_path, name, change):
+    path, full = tmp_path / "m.safetensors", f"extra/features.{name}"
+    tensors = {n: a[:-1] if n == full else a for n, a in model_seed.tensors.items() if n != full or change == "cut"}
+    sign(path, "model", 1, json.dumps(model_seed.header), tensors)
+    with pytest.raises(ModelFileError, match="statistics"):
+        read_model(path)
+
+
 def test_numbers_and_depth_have_limits():
     assert parse_json('{"a": [1, -9223372036854775808, 1e999]}')["a"][1] == -(2**63)
     for text in ("9223372036854775808", "[" * 70 + "]" * 70, "nonsense"):

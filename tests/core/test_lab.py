@@ -16,7 +16,7 @@ from core.data.dataset import TRAIN
 from core.data.source import open_dataset
 from core.diagnosis.model_file import read_model
 from core.errors import EXIT_INTERRUPTED, EXIT_WRONG_INPUT
-from core.laboratory import kernel_comparison, studies
+from core.laboratory import kernel_comparison, mnist, studies
 from core.laboratory.algorithms import Iteration, add_up
 from core.laboratory.kernel_comparison import solve
 from core.laboratory.plot import Point, draw_bars, draw_roofline
@@ -88,6 +88,20 @@ def test_without_a_data_set_the_digits_are_generated(tmp_path, capsys, monkeypat
     predict = ["mnist", "predict", "--device", "cpu", "--model-file", str(model), "--photos", str(tmp_path / "one.png")]
     assert lab.main(predict) == 0
     assert re.fullmatch(r".*one\.png: \d \(\d+ %\)\n", capsys.readouterr().out)
+
+
+@pytest.mark.thorough
+def test_digits_continue_from_a_model_file_of_the_same_network(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(digits, "COUNTS", {"train": 512, "t10k": 64})
+    monkeypatch.setattr(mnist, "REPORT_STEPS", 40)
+    first, second = tmp_path / "first.safetensors", tmp_path / "second.safetensors"
+    train = ["mnist", "train", "--device", "cpu", "--recipe", "mlp", "--epochs", "10", "--model-file"]
+    assert lab.main([*train, str(first)]) == 0
+    assert lab.main([*train, str(second), "--from", str(first)]) == 0
+    printed = capsys.readouterr().out
+    losses = [float(loss) for loss in re.findall(r"step +40  loss ([\d.]+)  accuracy [\d.]+ %", printed)]
+    assert len(losses) == 2
+    assert losses[1] < 0.7 * losses[0]
 
 
 @pytest.mark.thorough

@@ -3,6 +3,7 @@
 import gzip
 import os
 import struct
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +56,18 @@ def test_each_trouble_has_its_sentence(tmp_path, data, words):
     path.write_bytes(data)
     with pytest.raises(DataError, match=words):
         read_idx(path)
+
+
+@pytest.mark.thorough
+def test_a_bomb_takes_no_more_memory_than_it_may(tmp_path):
+    path = tmp_path / "bomb.gz"
+    path.write_bytes(gzip.compress(b"\0\0\x08\x01" + struct.pack(">I", 1 << 26) + bytes(1 << 27), 1))
+    tracemalloc.start()
+    with pytest.raises(DataError, match="longer"):
+        read_idx(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 28
 
 
 @pytest.mark.skipif("LEAFCLINIC_DATA" not in os.environ, reason="LEAFCLINIC_DATA is not set")

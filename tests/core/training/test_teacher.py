@@ -16,7 +16,7 @@ from core.diagnosis.model_file import read_model, write_model
 from core.diagnosis.model_identity import BEST
 from core.errors import ModelFileError
 from core.ops.network import forward
-from core.training.events import RunFinished, Warned
+from core.training.events import EpochDone, RunFinished, Warned
 from core.training.run_folder import read_config
 from core.training.teacher import Teachers, order_classes, read_teachers
 from tests.helpers.models import small_model
@@ -71,6 +71,17 @@ def test_of_a_mixed_photo_the_teachers_share_is_their_answer_and_the_rest_both_l
     said = said_by(read_model(Path(config.teacher[0])), classes, batch)
     np.testing.assert_allclose(taught.targets, 0.4 * both + 0.6 * said, atol=1e-5)
     assert np.abs(both - np.eye(2)[labels]).max() > 0.3, "photos that are hardly mixed prove nothing"
+
+
+def test_a_student_learns_what_its_teacher_says_whatever_the_labels_say(tiny, tmp_path):
+    train(tiny("first", epochs=6))
+    right = read_model(Path(tiny("first").out))
+    write_model(tmp_path / "liar.safetensors", replace(right, classes=right.classes[::-1]))
+    config = tiny("student", epochs=8, teacher=(str(tmp_path / "liar.safetensors"),), teacher_share=1.0)
+    epochs = only(train(config), EpochDone)
+    assert epochs[0].train_accuracy < 0.9
+    assert epochs[-1].train_accuracy < 0.1
+    assert epochs[-1].validation_accuracy == 0.0
 
 
 def test_a_run_says_who_taught_it_and_what_may_be_too_kind(tiny, tmp_path):
