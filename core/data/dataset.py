@@ -15,7 +15,7 @@ from unicodedata import normalize
 import numpy as np
 
 from core.data.label_sets import mark_labels
-from core.data.string_array import StringArray, StringArrayBuilder, encode, readable
+from core.data.string_array import StringArray, encode, readable
 from core.errors import EXIT_INTERRUPTED, DataError, LeafClinicError
 from core.ops.contract import Array
 from core.storage import saving, write_file
@@ -159,11 +159,11 @@ class DatasetBuilder:
     def __init__(self, root: str, columns: Sequence[str] = (), grouped: bool = False) -> None:
         self.root = root
         self.skipped: list[Skipped] = []
-        self._paths = StringArrayBuilder()
+        self._paths: list[str] = []
         self._labels = array("i")
         self._splits = array("b")
-        self._groups = StringArrayBuilder() if grouped else None
-        self._columns = {name: StringArrayBuilder() for name in columns}
+        self._groups: list[str] | None = [] if grouped else None
+        self._columns: dict[str, list[str]] = {name: [] for name in columns}
         self._codes: dict[str, int] = {}
 
     def __len__(self) -> int:
@@ -183,26 +183,26 @@ class DatasetBuilder:
         self._splits.append(split)
         if self._groups is not None:
             self._groups.append(group)
-        for builder, value in zip(self._columns.values(), extra, strict=True):
-            builder.append(value)
+        for values, value in zip(self._columns.values(), extra, strict=True):
+            values.append(value)
 
     def finish(self) -> Dataset:
         """The dataset, with classes sorted by name and repeated paths removed. Raises DataError."""
-        paths = self._paths.finish()
         labels, splits = np.frombuffer(self._labels, np.int32), np.frombuffer(self._splits, np.int8)
         classes = tuple(sorted(self._codes))
         place = {name: at for at, name in enumerate(classes)}
         renumber = np.array([place[name] for name in self._codes], np.int32)
-        groups, names = (None, None) if self._groups is None else _group(self._groups.finish())
+        groups, names = (None, None) if self._groups is None else _group(self._groups)
         dataset = Dataset(
-            root=self.root, paths=paths, classes=classes, labels=renumber[labels],
+            root=self.root, paths=StringArray.of(self._paths), classes=classes, labels=renumber[labels],
             splits=splits, groups=groups, group_names=names,
-            columns={name: builder.finish() for name, builder in self._columns.items()}, skipped=tuple(self.skipped),
+            columns={name: StringArray.of(values) for name, values in self._columns.items()},
+            skipped=tuple(self.skipped),
         )
         return _without_repeats(dataset)
 
 
-def _group(texts: StringArray) -> tuple[Array, StringArray] | tuple[None, None]:
+def _group(texts: Sequence[str]) -> tuple[Array, StringArray] | tuple[None, None]:
     """Group numbers and names, None if no row has a name; each row without one becomes its own group."""
     codes, names = encode(texts)
     alone = np.flatnonzero(np.array([not name for name in names], bool)[codes])
@@ -213,18 +213,17 @@ def _group(texts: StringArray) -> tuple[Array, StringArray] | tuple[None, None]:
 
 
 def _without_repeats(dataset: Dataset) -> Dataset:
-    keys = dataset.paths.keys()
-    _, first = np.unique(keys, return_index=True)
-    if len(first) == len(keys):
+    codes, distinct = encode(dataset.paths)
+    if len(distinct) == len(codes):
         return dataset
-    order = np.argsort(keys, kind="stable")
-    same = keys[order][1:] == keys[order][:-1]
+    order = np.argsort(codes, kind="stable")
+    same = codes[order][1:] == codes[order][:-1]
     labels, splits = dataset.labels[order], dataset.splits[order]
     differ = order[1:][same & ((labels[1:] != labels[:-1]) | (splits[1:] != splits[:-1]))]
     if len(differ):
         raise DataError(f"The manifest gives {len(differ)} of its photos two different labels or splits, such as "
                         f"{dataset.paths[differ[0]]}. Keep one row for each photo.")
-    return dataset.take(np.sort(first))
+    return dataset.take(np.unique(codes, return_index=True)[1])
 
 
 def write_skipped(path: Path, sets: Mapping[str, Sequence[Skipped]]) -> int:

@@ -135,7 +135,7 @@ def join_pairs(count: int, pairs: list[Pair], groups: Array | None = None) -> Ar
         a, b = _root(parent, int(start[pair.first])), _root(parent, int(start[pair.second]))
         parent[max(a, b)] = min(a, b)
     roots = np.array([_root(parent, at) for at in range(len(parent))], np.int64)[start]
-    return number_values(roots)[0]
+    return number_values(roots)
 
 
 def join_groups(first: Array, second: Array) -> Array:

@@ -20,7 +20,7 @@ import numpy as np
 from core.data.cache import PhotoCache
 from core.data.dataset import Dataset, ReportProgress, ignore
 from core.data.near_duplicates import Pair, find_near_duplicates, join_groups, join_pairs
-from core.data.string_array import StringArrayBuilder, encode
+from core.data.string_array import encode
 from core.ops.contract import Array
 from core.schema import parse_json
 
@@ -74,13 +74,13 @@ def group_by_name(dataset: Dataset) -> Array:
 
     Equal names in different folders are a group only if one of them has a change: cameras reuse numbers.
     """
-    builder = StringArrayBuilder()
+    names = []
     changed = np.zeros(len(dataset), bool)
     for row, path in enumerate(dataset.paths):
         name = source_name(path)
         changed[row] = name != os.path.splitext(path.rpartition("/")[2])[0]
-        builder.append(f"{dataset.labels[row]}/{name}")
-    codes, _ = encode(builder.finish())
+        names.append(f"{dataset.labels[row]}/{name}")
+    codes, _ = encode(names)
     grouped = np.zeros(codes.max() + 1, bool)
     grouped[codes[changed]] = True
     grouped &= np.bincount(codes) <= LARGEST_NAME_GROUP
@@ -94,12 +94,11 @@ def group_by_leaf_map(dataset: Dataset) -> Array:
     leaves = _read_map(dataset.root)
     if not leaves:
         return np.arange(len(dataset), dtype=np.int32)
-    builder = StringArrayBuilder()
+    names = []
     for row, path in enumerate(dataset.paths):
         found = leaves.get(_normalize(source_name(path).rpartition("___")[2]), ())
-        leaf = _choose(found, dataset.label(row))
-        builder.append(leaf or f"row {row}")
-    return encode(builder.finish())[0]
+        names.append(_choose(found, dataset.label(row)) or f"row {row}")
+    return encode(names)[0]
 
 
 def _read_map(root: str) -> dict[str, tuple[str, ...]]:

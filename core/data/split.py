@@ -152,12 +152,12 @@ def read_split(path: Path, dataset: Dataset, cache: PhotoCache, filtered: bool =
     `dataset` leaves out are not missing. Raises DataError if photos are new or have another class.
     """
     written, by_content = open_split(path)
-    by_path = {key: at for at, key in enumerate(written.paths.keys().tolist())}
-    keys, contents = dataset.paths.keys().tolist(), [content.tobytes() for content in cache.content]
+    by_path = {photo: at for at, photo in enumerate(written.paths)}
+    contents = [content.tobytes() for content in cache.content]
     splits = np.full(len(dataset), UNSPLIT, np.int8)
     unknown = []
     for row in cache.kept:
-        at = by_path.get(keys[row])
+        at = by_path.get(dataset.paths[row])
         if at is None or written.columns["sha256"][at] != contents[row].hex():
             at = by_content.get(contents[row], at)
         if at is None or written.splits[at] == UNSPLIT:  # its cell was emptied
@@ -170,7 +170,7 @@ def read_split(path: Path, dataset: Dataset, cache: PhotoCache, filtered: bool =
     if unknown:
         raise DataError(f"{len(unknown)} photos are not in the split {path}, such as {unknown[0]}. Make a new split "
                         "(without --split), or remove the new photos.")
-    paths = set(dataset.paths if filtered else written.paths)
+    paths = set(dataset.paths) if filtered else by_path
     gone = [by_content[one] for one in by_content.keys() - {contents[at] for at in cache.kept}]
     lost = [SPLITS[written.splits[at]] for at in gone if written.paths[at] in paths]
     counts = ", ".join(f"{name} {lost.count(name)}" for name in SPLITS if name in lost)

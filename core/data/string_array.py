@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Iterator
-from hashlib import blake2b
 from typing import Final, final
 
 import numpy as np
@@ -24,16 +22,14 @@ class StringArray:
 
     __slots__ = ("_block", "_ends")
 
-    def __init__(self, block: bytes | bytearray, ends: Array) -> None:
+    def __init__(self, block: bytes, ends: Array) -> None:
         self._block = block
         self._ends = ends
 
     @classmethod
     def of(cls, strings: Iterable[str]) -> StringArray:
-        builder = StringArrayBuilder()
-        for string in strings:
-            builder.append(string)
-        return builder.finish()
+        parts = [string.encode(ENCODING, ERRORS) for string in strings]
+        return cls(b"".join(parts), np.cumsum([len(part) for part in parts], dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -46,23 +42,14 @@ class StringArray:
         return self._block[start : int(self._ends[row])].decode(ENCODING, ERRORS)
 
     def __iter__(self) -> Iterator[str]:
-        return (part.decode(ENCODING, ERRORS) for part in self._parts())
-
-    def _parts(self) -> Iterator[bytes | bytearray]:
-        """The bytes of each string."""
         start = 0
         for end in map(int, self._ends):
-            yield self._block[start:end]
+            yield self._block[start:end].decode(ENCODING, ERRORS)
             start = end
 
     def take(self, rows: Array) -> StringArray:
         """The strings at these indices, in this order."""
         return StringArray.of(self[row] for row in rows)
-
-    def keys(self) -> Array:
-        """A 64-bit BLAKE2b hash of each string, uint64 ``(N,)``; a collision among a million has probability 3e-8."""
-        hashes = (blake2b(part, digest_size=8).digest() for part in self._parts())
-        return np.frombuffer(b"".join(hashes), np.uint64)
 
     def holding(self, wanted: str, cancelled: Callable[[], bool] = lambda: False) -> Array:
         """Which strings contain `wanted`, ignoring case, bool ``(N,)``; False for those after `cancelled`."""
@@ -73,7 +60,7 @@ class StringArray:
                 break
             ends = self._ends[first : first + STRETCH]
             start = int(self._ends[first - 1]) if first else 0
-            block = bytes(self._block[start : int(ends[-1])])
+            block = self._block[start : int(ends[-1])]
             rows = slice(first, first + len(ends))
             if block.isascii():
                 found[rows] = _holding(block.lower(), ends - start, folded.encode(ENCODING, ERRORS))
@@ -104,33 +91,13 @@ def readable(path: str) -> str:
     return path.encode(ENCODING, ERRORS).decode(ENCODING, "replace")
 
 
-@final
-class StringArrayBuilder:
-    __slots__ = ("_block", "_ends")
-
-    def __init__(self) -> None:
-        self._block = bytearray()
-        self._ends = array("q")
-
-    def append(self, string: str) -> None:
-        self._block += string.encode(ENCODING, ERRORS)
-        self._ends.append(len(self._block))
-
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    def finish(self) -> StringArray:
-        """The array; the builder must not be used afterwards."""
-        return StringArray(self._block, np.frombuffer(self._ends, np.int64))
-
-
-def encode(texts: StringArray) -> tuple[Array, StringArray]:
+def encode(texts: Iterable[str]) -> tuple[Array, list[str]]:
     """Codes int32 ``(N,)`` of equal strings, numbered by first appearance, and the distinct strings."""
-    codes, first = number_values(texts.keys())
-    return codes, texts.take(first)
+    codes: dict[str, int] = {}
+    return np.fromiter((codes.setdefault(text, len(codes)) for text in texts), np.int32), list(codes)
 
 
-def number_values(values: Array) -> tuple[Array, Array]:
-    """Number equal values by first appearance: int32 ``(N,)``. Also returns the index of each value's first one."""
+def number_values(values: Array) -> Array:
+    """Number equal values by first appearance: int32 ``(N,)``."""
     _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first)).astype(np.int32)[inverse], np.sort(first)
+    return np.argsort(np.argsort(first)).astype(np.int32)[inverse]

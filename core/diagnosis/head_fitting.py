@@ -71,5 +71,5 @@ def make_folds(labels: Array, groups: Array, count: int) -> Array:
     """The fold of each photo: groups stay together, and each class is spread over the folds."""
     order = np.lexsort((groups, labels))
     folds = np.empty(len(labels), np.int64)
-    folds[order] = number_values(groups[order])[0] % count
+    folds[order] = number_values(groups[order]) % count
     return folds
