@@ -4,8 +4,7 @@ Sources: Sandler et al., 2018, tables 2 and 4; Howard et al., "Searching for Mob
 are those of torchvision's state dict: 3,504,872, 5,483,032 and 2,542,856 parameters at 1000 classes. The wide
 MobileNetV2 keeps 1280 channels before its head, where the paper has 1792: 4.2 million parameters at 38 classes, 4.4
 MB in eight bits. The squeeze and excitation layers ``fc1`` and ``fc2`` are dense layers, where torchvision has 1x1
-convolutions of one pixel. `Options.padding` "tensorflow" of MobileNetV2 pads strided convolutions at the bottom and
-right only, as weights trained there expect.
+convolutions of one pixel.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from typing import Any, Final, final
 from core.graph import Graph
 from core.models.options import Options, round_channels, start
 from core.ops.builder import Builder
-from core.ops.window import same_padding
 
 V2_ROWS: Final = (
     # expansion, channels, blocks, stride of the first block
@@ -89,38 +87,38 @@ V3_NORM: Final[dict[str, Any]] = {"epsilon": 1e-3, "momentum": 0.01}
 
 
 def mobilenetv2(options: Options, width: float = 1.0) -> Graph:
-    b = start("mobilenetv2", options, paddings=("same", "tensorflow"))
-    x = _convolve(b, "features.0", "photo", options, round_channels(V2_FIRST * width), 3, 2, "relu6")
+    b = start("mobilenetv2", options)
+    x = _convolve(b, "features.0", "photo", round_channels(V2_FIRST * width), 3, 2, "relu6")
     index = 1
     for expansion, channels, blocks, stride in V2_ROWS:
         for block in range(blocks):
             step = stride if block == 0 else 1
-            x = _v2_block(b, f"features.{index}", x, options, expansion, round_channels(channels * width), step)
+            x = _v2_block(b, f"features.{index}", x, expansion, round_channels(channels * width), step)
             index += 1
-    x = _convolve(b, f"features.{index}", x, options, V2_LAST, 1, 1, "relu6")
+    x = _convolve(b, f"features.{index}", x, V2_LAST, 1, 1, "relu6")
     x = b.add("global_avg_pool", "pool", x)
     x = b.add("dropout", "classifier.0", x, rate=options.dropout)
     return b.graph(b.add("dense", "classifier.1", x, units=options.classes, init="normal_0.01"))
 
 
-def _v2_block(b: Builder, name: str, x: str, options: Options, expansion: int, channels: int, stride: int) -> str:
+def _v2_block(b: Builder, name: str, x: str, expansion: int, channels: int, stride: int) -> str:
     """Expand, filter each channel, project; added to its input where the shapes allow."""
     wide = b.shape(x)[-1] * expansion
     y, part = x, 0
     if expansion > 1:
-        y, part = _convolve(b, f"{name}.conv.0", y, options, wide, 1, 1, "relu6"), 1
-    y = _convolve(b, f"{name}.conv.{part}", y, options, 0, 3, stride, "relu6")
+        y, part = _convolve(b, f"{name}.conv.0", y, wide, 1, 1, "relu6"), 1
+    y = _convolve(b, f"{name}.conv.{part}", y, 0, 3, stride, "relu6")
     y = b.add("conv2d", f"{name}.conv.{part + 1}", y, filters=channels, bias=False, init="he_normal_out")
-    y = b.add("batch_norm", f"{name}.conv.{part + 2}", y, frozen=options.frozen)
+    y = b.add("batch_norm", f"{name}.conv.{part + 2}", y)
     return b.add("add", name, x, y) if stride == 1 and b.shape(x) == b.shape(y) else y
 
 
 def _mobilenetv3(options: Options, name: str, rows: tuple[InvertedResidual, ...], hidden: int) -> Graph:
     b = start(name, options)
-    x = _convolve(b, "features.0", "photo", options, V3_FIRST, 3, 2, HS, V3_NORM)
+    x = _convolve(b, "features.0", "photo", V3_FIRST, 3, 2, HS, V3_NORM)
     for index, row in enumerate(rows, start=1):
-        x = _v3_block(b, f"features.{index}", x, options, row)
-    x = _convolve(b, f"features.{len(rows) + 1}", x, options, V3_WIDENS * rows[-1].channels, 1, 1, HS, V3_NORM)
+        x = _v3_block(b, f"features.{index}", x, row)
+    x = _convolve(b, f"features.{len(rows) + 1}", x, V3_WIDENS * rows[-1].channels, 1, 1, HS, V3_NORM)
     x = b.add("global_avg_pool", "avgpool", x)
     x = b.add("dense", "classifier.0", x, units=hidden, init="normal_0.01")
     x = b.add(HS, "classifier.1", x)
@@ -134,16 +132,16 @@ mobilenetv3_small = partial(_mobilenetv3, name="mobilenetv3_small", rows=SMALL, 
 """11 blocks and 1024 hidden units: 3.8 times less work."""
 
 
-def _v3_block(b: Builder, name: str, x: str, options: Options, row: InvertedResidual) -> str:
+def _v3_block(b: Builder, name: str, x: str, row: InvertedResidual) -> str:
     """Expand, filter each channel, scale the channels, project; added to its input where the shapes allow."""
     y, part = x, 0
     if row.wide != b.shape(x)[-1]:
-        y, part = _convolve(b, f"{name}.block.0", y, options, row.wide, 1, 1, row.activation, V3_NORM), 1
-    y = _convolve(b, f"{name}.block.{part}", y, options, 0, row.kernel, row.stride, row.activation, V3_NORM)
+        y, part = _convolve(b, f"{name}.block.0", y, row.wide, 1, 1, row.activation, V3_NORM), 1
+    y = _convolve(b, f"{name}.block.{part}", y, 0, row.kernel, row.stride, row.activation, V3_NORM)
     if row.excites:
         part += 1
         y = _excite(b, f"{name}.block.{part}", y)
-    y = _convolve(b, f"{name}.block.{part + 1}", y, options, row.channels, 1, 1, "", V3_NORM)
+    y = _convolve(b, f"{name}.block.{part + 1}", y, row.channels, 1, 1, "", V3_NORM)
     return b.add("add", name, x, y) if row.stride == 1 and b.shape(x) == b.shape(y) else y
 
 
@@ -159,22 +157,14 @@ def _excite(b: Builder, name: str, x: str) -> str:
 
 
 def _convolve(
-    b: Builder, name: str, x: str, options: Options, filters: int, kernel: int, stride: int, activation: str,
+    b: Builder, name: str, x: str, filters: int, kernel: int, stride: int, activation: str,
     norm: dict[str, Any] | None = None,
 ) -> str:  # fmt: skip
     """Convolution, depthwise where `filters` is 0; batch norm; activation if any."""
     op, more = ("conv2d", {"filters": filters}) if filters else ("depthwise_conv2d", {})
     x = b.add(
         op, f"{name}.0", x, kernel=(kernel, kernel), stride=(stride, stride),
-        padding=_padding(b, x, options, kernel, stride), bias=False, init="he_normal_out", **more,
+        padding=(kernel // 2,) * 4, bias=False, init="he_normal_out", **more,
     )  # fmt: skip
-    x = b.add("batch_norm", f"{name}.1", x, frozen=options.frozen, **(norm or {}))
+    x = b.add("batch_norm", f"{name}.1", x, **(norm or {}))
     return b.add(activation, f"{name}.2", x) if activation else x
-
-
-def _padding(b: Builder, x: str, options: Options, kernel: int, stride: int) -> tuple[int, int, int, int]:
-    """Return the same padding on all sides, or TensorFlow's "same": the odd pixel at the bottom and right."""
-    if options.padding != "tensorflow":
-        return (kernel // 2,) * 4
-    height, width, _ = b.shape(x)
-    return same_padding(height, width, (kernel, kernel), (stride, stride))

@@ -23,8 +23,7 @@ class Options:
     """Options of an architecture; each uses some of them.
 
     image_size: side of the photo, pixels; channels: 3 (RGB) or 1 (grey); padding: "same", of the small CNN also "full"
-    or "valid", of MobileNetV2 also "tensorflow"; activation: "relu", of the MLP also "sigmoid"; frozen: batch norms are
-    constants; mean and std: per channel, of photos in 0..1; empty takes ImageNet's, or MNIST's for grey.
+    or "valid"; activation: "relu", of the MLP also "sigmoid".
     """
 
     classes: int
@@ -33,9 +32,6 @@ class Options:
     dropout: float = 0.5
     padding: str = "same"
     activation: str = "relu"
-    frozen: bool = False
-    mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
 
 
 def round_channels(wanted: float) -> int:
@@ -54,6 +50,5 @@ def start(
     for what, given, known in (("padding", options.padding, paddings), ("activation", options.activation, activations)):
         if given not in known:
             raise InputError(f"The {what} of {name} is {' or '.join(known)}, not {given!r}.")
-    mean = options.mean or (DIGIT_MEAN if options.channels == 1 else IMAGENET_MEAN)
-    std = options.std or (DIGIT_STD if options.channels == 1 else IMAGENET_STD)
+    mean, std = (DIGIT_MEAN, DIGIT_STD) if options.channels == 1 else (IMAGENET_MEAN, IMAGENET_STD)
     return Builder(name, (options.image_size, options.image_size, options.channels), mean, std)

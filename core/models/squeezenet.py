@@ -44,12 +44,12 @@ def _squeezenet(
 ) -> Graph:  # fmt: skip
     """filters, kernel: of the first convolution."""
     b = start(name, options)
-    x = _convolve(b, "features.0", "features.1", "photo", options, norm, filters, kernel, stride=2, padding=0)
+    x = _convolve(b, "features.0", "features.1", "photo", norm, filters, kernel, stride=2, padding=0)
     for index, row in enumerate(rows, start=2):
         if isinstance(row, str):
             x = b.add("max_pool", f"features.{index}", x, kernel=(3, 3), stride=(2, 2), ceil_mode=True)
         else:
-            fire = _fire(b, f"features.{index}", x, row, options, norm)
+            fire = _fire(b, f"features.{index}", x, row, norm)
             if bypass == COMPLEX and b.shape(x) != b.shape(fire):
                 x = b.add("conv2d", f"features.{index}.bypass_conv", x, filters=b.shape(fire)[-1])
             around = bypass and b.shape(x) == b.shape(fire)
@@ -60,18 +60,18 @@ def _squeezenet(
     return b.graph(b.add("global_avg_pool", "classifier.3", x))
 
 
-def _fire(b: Builder, name: str, x: str, row: Fire, options: Options, norm: bool) -> str:
+def _fire(b: Builder, name: str, x: str, row: Fire, norm: bool) -> str:
     """Squeeze to few channels, then expand with 1x1 and 3x3 filters side by side."""
     squeeze, expand = row
     s, one, three = f"{name}.squeeze", f"{name}.expand1x1", f"{name}.expand3x3"
-    x = _convolve(b, s, f"{s}_activation", x, options, norm, squeeze, 1)
-    left = _convolve(b, one, f"{one}_activation", x, options, norm, expand, 1)
-    right = _convolve(b, three, f"{three}_activation", x, options, norm, expand, 3, padding=1)
+    x = _convolve(b, s, f"{s}_activation", x, norm, squeeze, 1)
+    left = _convolve(b, one, f"{one}_activation", x, norm, expand, 1)
+    right = _convolve(b, three, f"{three}_activation", x, norm, expand, 3, padding=1)
     return b.add("concat", name, left, right)
 
 
 def _convolve(
-    b: Builder, name: str, activation: str, x: str, options: Options, norm: bool,
+    b: Builder, name: str, activation: str, x: str, norm: bool,
     filters: int, kernel: int, stride: int = 1, padding: int = 0,
 ) -> str:  # fmt: skip
     x = b.add(
@@ -79,7 +79,7 @@ def _convolve(
         padding=(padding,) * 4, bias=not norm,
     )  # fmt: skip
     if norm:
-        x = b.add("batch_norm", f"{name}_bn", x, frozen=options.frozen)
+        x = b.add("batch_norm", f"{name}_bn", x)
     return b.add("relu", activation, x)
 
 

@@ -11,12 +11,12 @@ from core.diagnosis.model_file import ModelFile
 from core.diagnosis.place_branch import Branch, Gate, branch_nodes, choose_network, join_branch, keep_classes
 from core.models import build
 from core.models.init import initial_weights
-from core.models.options import Options, start
+from core.ops.builder import Builder
 from tests.helpers.models import predict
 
 
 def network(seed, classes, mean, temperature):
-    b = start("tiny", Options(len(classes), 32, mean=(mean,) * 3, std=(0.2, 0.3, 0.4)))
+    b = Builder("tiny", (32, 32, 3), (mean,) * 3, (0.2, 0.3, 0.4))
     x = b.add("relu", "relu", b.add("conv2d", "conv", "photo", filters=8 + seed, kernel=(3, 3), stride=(2, 2)))
     graph = b.graph(b.add("dense", "head", b.add("global_avg_pool", "average", x), units=len(classes)))
     return ModelFile(graph, initial_weights(graph, seed), classes, 32, temperature=temperature)

@@ -57,21 +57,8 @@ class SqueezeNet(nn.Module):
         return self.classifier(self.features(x)).flatten(1)
 
 
-class SameConv(nn.Conv2d):
-    """With TensorFlow's "same" padding for a kernel of 3."""
-
-    def forward(self, x):
-        pads, stride = [], self.stride[0]
-        for size in (x.shape[3], x.shape[2]):
-            total = max((-(-size // stride) - 1) * stride + 3 - size, 0)
-            pads += [total // 2, total - total // 2]
-        return super().forward(F.pad(x, pads))
-
-
-def conv_norm(inputs, outputs, kernel, stride, groups, activation, tensorflow=False, **norm):
-    same = tensorflow and kernel == 3
-    conv, padding = (SameConv, 0) if same else (nn.Conv2d, kernel // 2)
-    layers = [conv(inputs, outputs, kernel, stride, padding, groups=groups, bias=False)]
+def conv_norm(inputs, outputs, kernel, stride, groups, activation, **norm):
+    layers = [nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)]
     return nn.Sequential(*layers, nn.BatchNorm2d(outputs, **norm), *([activation()] if activation else []))
 
 
@@ -97,9 +84,9 @@ class MobileNet(nn.Module):
         return self.classifier(self.features(x).mean((2, 3)))
 
 
-def mobilenetv2(classes, tensorflow):
+def mobilenetv2(classes):
     def conv(*shape):
-        return conv_norm(*shape, nn.ReLU6, tensorflow)
+        return conv_norm(*shape, nn.ReLU6)
 
     layers, channels = [conv(3, 32, 3, 2, 1)], 32
     for expansion, out, blocks, first in (
@@ -178,7 +165,7 @@ def module(name, classes=10, image_size=224):
     if name.startswith("squeezenet"):
         made = SqueezeNet(name[10:13], classes, name.endswith("_bn"))
     elif name.startswith("mobilenetv2"):
-        made = mobilenetv2(classes, name.endswith("tensorflow"))
+        made = mobilenetv2(classes)
     elif name.startswith("mobilenetv3"):
         made = mobilenetv3(name.rpartition("_")[2], classes)
     elif name.startswith("cnn"):

@@ -29,8 +29,8 @@ LOGITS = ("squeezenet1_0", "squeezenet1_1", "mobilenetv2", "mobilenetv3_small", 
 TRAINING: Mapping[str, dict] = {
     "squeezenet1_0": {"image_size": 64}, "squeezenet1_1": {"image_size": 96}, "squeezenet1_0_bn": {"image_size": 64},
     "squeezenet1_1_bn": {"image_size": 96}, "mobilenetv2": {"image_size": 96},
-    "mobilenetv2_tensorflow": {"image_size": 96, "padding": "tensorflow"}, "mobilenetv3_small": {"image_size": 96},
-    "mobilenetv3_large": {"image_size": 64}, "cnn": {"image_size": 28, "channels": 1},
+    "mobilenetv3_small": {"image_size": 96}, "mobilenetv3_large": {"image_size": 64},
+    "cnn": {"image_size": 28, "channels": 1},
     "cnn_full": {"image_size": 28, "channels": 1, "padding": "full"}, "mlp": {"image_size": 28, "channels": 1},
     "mlp_sigmoid": {"image_size": 28, "channels": 1, "activation": "sigmoid"},
 }  # fmt: skip
@@ -100,7 +100,7 @@ class Golden:
 
 def graph_of(name, classes=10, **options):
     """The network behind a golden name; what follows the model's name there is only a variant."""
-    model = name if name.endswith("_bn") else name.removesuffix("_tensorflow").removesuffix("_full")
+    model = name if name.endswith("_bn") else name.removesuffix("_full")
     return build(model.removesuffix("_sigmoid"), classes, dropout=0.0, **options)
 
 

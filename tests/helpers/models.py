@@ -1,10 +1,24 @@
 """Small model files of networks that have learned nothing, and what a model answers."""
 
 from contextlib import closing
+from dataclasses import replace
 
 from core.diagnosis.model_file import ModelFile, write_model
 from core.diagnosis.prediction import Predictor
+from core.graph import Graph
 from core.models import build, initial_weights
+from core.ops.builder import make_node
+
+
+def changed(graph, op, **attributes):
+    """The graph with these attributes of every node of an op."""
+    photo, *others = graph.nodes
+    more = attributes if op == "photo" else {}
+    known = {photo.name: replace(photo, attributes={**photo.attributes, **more})}
+    for node in others:
+        more = attributes if node.op == op else {}
+        known[node.name] = make_node(node.op, node.name, node.inputs, {**node.attributes, **more}, known)
+    return Graph(graph.name, tuple(known.values()), graph.output)
 
 
 def small_model(classes=("a", "b", "c"), side=16, network="cnn", seed=0, **fields):

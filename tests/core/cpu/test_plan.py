@@ -24,6 +24,7 @@ from tests.helpers import golden as pytorch
 from tests.helpers.compare import assert_close
 from tests.helpers.golden import weights_of
 from tests.helpers.gpu_network import batch_for
+from tests.helpers.models import changed
 from tests.helpers.reference_plan import decay_mask, flatten_trained, reference_gradients, reference_values
 
 SIZE, CLASSES = 36, 5
@@ -65,7 +66,8 @@ def _odd_network():
 NETWORKS = {
     "squeezenet1_1": lambda: _graph("squeezenet1_1", dropout=0.5),
     "squeezenet1_1_bn": lambda: _graph("squeezenet1_1_bn", dropout=0.0),
-    "mobilenetv2_frozen": lambda: _graph("mobilenetv2", frozen=True, dropout=0.2), "cnn": lambda: _graph("cnn"),
+    "mobilenetv2_frozen": lambda: changed(_graph("mobilenetv2", dropout=0.2), "batch_norm", frozen=True),
+    "cnn": lambda: _graph("cnn"),
     "mlp": lambda: _graph("mlp", activation="sigmoid"), "odd": _odd_network,
     "targets": lambda: with_loss(build("squeezenet1_1", CLASSES, SIZE, dropout=0.3), 0.0, (), targets=True),
     "targets_weighted": lambda: with_loss(build("cnn", CLASSES, SIZE), 0.0, (0.2, 3.0, 1.0, 0.0, 2.0), targets=True),

@@ -24,7 +24,7 @@ def test_the_table_has_the_names_that_the_configuration_offers():
     assert tuple(MODELS) == core.config.MODELS, "core/config.py and core/models/architectures.py list other networks"
 
 
-def test_mobilenetv2_has_torchvisions_channels_when_wide_pads_as_tensorflow_and_can_be_frozen():
+def test_mobilenetv2_has_torchvisions_channels_when_wide():
     wide, plain = build("mobilenetv2_wide", 38, 96), build("mobilenetv2", 38, 96)
     blocks = [wide.node(f"features.{i}").shape[-1] if f"features.{i}" in {n.name for n in wide.nodes}
               else wide.parameters()[f"features.{i}.conv.{1 if i == 1 else 2}.weight"].shape[0] for i in range(1, 18)]
@@ -32,12 +32,6 @@ def test_mobilenetv2_has_torchvisions_channels_when_wide_pads_as_tensorflow_and_
     assert blocks == [24, *[32] * 2, *[48] * 3, *[88] * 4, *[136] * 3, *[224] * 3, 448]
     assert wide.parameters()["features.18.0.weight"].shape == (1280, 1, 1, 448)
     assert list(wide.parameters()) == list(plain.parameters())
-    graph = build("mobilenetv2", 10, padding="tensorflow")
-    assert graph.node("features.0.0").attributes["padding"] == (0, 0, 1, 1)
-    assert graph.node("features.0.0").shape == (112, 112, 32)
-    assert graph.node("features.1.conv.0.0").attributes["padding"] == (1, 1, 1, 1)
-    frozen = build("mobilenetv2", 10, image_size=64, frozen=True)
-    assert {n.op for n in frozen.nodes for p in n.parameters if p.trained} == {"conv2d", "depthwise_conv2d", "dense"}
 
 
 @pytest.mark.parametrize(("name", "simple", "convolutions"), [
@@ -90,8 +84,8 @@ def test_the_small_networks_have_the_weights_of_the_report_and_take_grey_digits(
 
 
 @pytest.mark.parametrize(("model", "option", "value", "choices"), [
-    ("cnn", "padding", "none", "same or full or valid"), ("mobilenetv2", "padding", "valid", "same or tensorflow"),
-    ("squeezenet1_1", "padding", "valid", "same"), ("mobilenetv3_small", "padding", "tensorflow", "same"),
+    ("cnn", "padding", "none", "same or full or valid"), ("mobilenetv2", "padding", "valid", "same"),
+    ("squeezenet1_1", "padding", "valid", "same"), ("mobilenetv3_small", "padding", "full", "same"),
     ("mlp", "activation", "tanh", "relu or sigmoid"), ("squeezenet1_1", "activation", "sigmoid", "relu"),
 ])  # fmt: skip
 def test_an_option_that_the_network_lacks_is_refused(model, option, value, choices):

@@ -23,6 +23,7 @@ from core.training.events import RunStarted, Warned
 from core.training.run_folder import read_config
 from core.training.trainer import Trainer
 from tests.helpers.gpu_network import batch_for
+from tests.helpers.models import changed
 from tests.helpers.noise import noise
 from tests.helpers.runs import only, train
 
@@ -92,7 +93,7 @@ def test_other_classes_get_a_new_head_and_nothing_else(tmp_path):
 
 @pytest.mark.parametrize(("given", "size"), [(0, 32), (64, 64)])
 def test_an_onnx_file_of_ours_brings_its_own_preprocessing_and_its_size_unless_one_is_given(tmp_path, given, size):
-    graph = build("mobilenetv2", 3, 32, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
+    graph = changed(build("mobilenetv2", 3, 32), "photo", mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6))
     (tmp_path / "m.onnx").write_bytes(write_onnx(graph, initial_weights(graph, 1), ("x", "y", "z"), 1.0))
     config, network = start(RunConfig(start=str(tmp_path / "m.onnx"), image_size=given), ("x", "q"))
     assert network.graph.nodes[0].attributes["mean"] == (0.1, 0.2, 0.3)
