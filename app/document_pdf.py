@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from math import inf
 from pathlib import Path
@@ -104,7 +106,8 @@ def _document(html: str, sheet: QSizeF) -> QTextDocument:
     font.setPixelSize(FONT_PIXELS)
     document.setDefaultFont(font)
     drawn = DRAWING.sub(lambda found: _draw(found.group(), document, sheet.width()), BROWSER_STYLE.sub("", html))
-    document.setHtml(EMBEDDED_IMAGE.sub(lambda found: f'src="{_add(document, _decode(found[1]))}"', drawn))
+    add = partial(_add, document)
+    document.setHtml(EMBEDDED_IMAGE.sub(lambda found: f'src="{add(QImage.fromData(b64decode(found[1])))}"', drawn))
     document.setTextWidth(sheet.width())
     return document
 
@@ -124,10 +127,6 @@ def _draw(svg: str, document: QTextDocument, widest: float) -> str:
     painter.end()
     picture = f'<img src="{_add(document, image)}" width="{size.width():.0f}" height="{size.height():.0f}">'
     return f"<div>{picture}</div>"  # as in a browser; otherwise it joins the last line of the list before it
-
-
-def _decode(encoded: str) -> QImage:
-    return QImage.fromData(QByteArray.fromBase64(QByteArray(encoded.encode())))
 
 
 def _add(document: QTextDocument, image: QImage) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 import cv2
 import numpy as np
 
-from core.diagnosis.segmentation import segment_leaf
+from core.diagnosis.segmentation import segment
 from core.ops.contract import Array
 
 AREA: Final = (0.08, 0.85)
@@ -52,7 +52,7 @@ class ComposedPhoto:
 
 def cut_leaf(photo: Array, label: str, mask: Array | None = None) -> CutLeaf | None:
     """The leaf of a lab photo; None where too little or nearly everything is one, or where it is torn."""
-    mask = segment_leaf(photo) if mask is None else mask
+    mask = segment(photo).leaf if mask is None else mask
     if not AREA[0] <= mask.mean() <= AREA[1]:
         return None
     hull = cv2.convexHull(cv2.findNonZero(mask.astype(np.uint8)))

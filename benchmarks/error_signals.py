@@ -27,7 +27,7 @@ from core.diagnosis.familiarity import read_familiarity
 from core.diagnosis.features import NetworkOutputs, find_nodes
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.prediction import Predictor, average_views
-from core.diagnosis.segmentation import segment_leaf
+from core.diagnosis.segmentation import segment
 from core.diagnosis.thresholds import COVERAGE, at_coverage, coverage_curve
 from core.ops.contract import Array
 
@@ -56,7 +56,7 @@ def read_signals(model: ModelFile, root: Path, rows: list[dict[str, str]], file:
         assert seen.features is not None
         assert seen.spreads is not None
         logits = [view["logits"][0] for view in views]
-        leaf, grey = segment_leaf(photo), cv2.cvtColor(photo, cv2.COLOR_RGB2GRAY).astype(np.float32)
+        leaf, grey = segment(photo).leaf, cv2.cvtColor(photo, cv2.COLOR_RGB2GRAY).astype(np.float32)
         large = read_photo(str(root / row["path"]), mapper.side)
         evidence = mapper.map_class(large, partial(np.squeeze, maps[nodes.last], 0), int(sum(logits).argmax()))
         signals = (share_outside_leaf(evidence, leaf), leaf.mean(), cv2.Laplacian(grey, cv2.CV_32F).var(), grey.mean())

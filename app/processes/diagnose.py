@@ -28,7 +28,7 @@ from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.model_identity import read_identity
 from core.diagnosis.plant import read_time
 from core.diagnosis.prediction import ClassProbability, Prediction, compile_ahead, load_engine
-from core.diagnosis.segmentation import segment_leaf
+from core.diagnosis.segmentation import segment
 from core.diagnosis.severity import Severity
 from core.diagnosis.thresholds import SECTION
 from core.diagnosis.verdict import Verdict
@@ -58,7 +58,7 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
     if device == "cpu":
         compile_ahead(model, partial(channel.report, "compile"))
     # its first call takes longer: OpenCV makes its tables of CIELAB, and the network is read
-    threading.Thread(target=segment_leaf, args=(np.zeros((1, 1, 3), np.uint8),)).start()
+    threading.Thread(target=segment, args=(np.zeros((1, 1, 3), np.uint8),)).start()
     count = min(usable_cores(), MAX_PARALLEL) if device == "cpu" else 1
     examiners: queue.LifoQueue[Examiner | None] = queue.LifoQueue()
     for _ in range(count - 1):  # made when that many photos wait

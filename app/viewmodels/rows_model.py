@@ -250,7 +250,7 @@ class RowsModel(QAbstractTableModel):
         before, after = (whole if o is None else o for o in (self._order, order))
         if np.array_equal(before, after):
             self._order = order
-        elif same_rows(before, after):
+        elif np.array_equal(np.sort(before), np.sort(after)):
             self._reorder(before, after, order)
         else:
             self.narrowing.emit()
@@ -274,10 +274,3 @@ class RowsModel(QAbstractTableModel):
             self._arrange()
         else:  # cancelled for every changed row, it would never finish
             self._resort_timer.start(RETRY_MS)
-
-
-def same_rows(one: Array, other: Array) -> bool:
-    """Whether two orders contain the same positions, each once."""
-    held = np.zeros(max(one.max(initial=-1), other.max(initial=-1)) + 1, bool)
-    held[one] = True
-    return len(one) == len(other) and bool(held[other].all())

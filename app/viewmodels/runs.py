@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias, final
 
@@ -80,8 +79,7 @@ class RunView:
                 self._steps.cut(event.step)
                 self._epochs.cut(event.step)
             case events.RunEvaluated():
-                words = re.split(" (?=By place: )", event.words[0])  # one text in runs of earlier versions
-                self.evaluated = replace(event, words=(*words, *event.words[1:]))
+                self.evaluated = event
             case events.RunFinished():
                 self.finished, self.progress = event, None
             case events.Warned():

@@ -58,7 +58,7 @@ class Roofline(QWidget):
         self._theme = theme
         self._points: Sequence[Point] = ()
         self._roofs: Sequence[Roof] = ()
-        self.names: list[Name] = []
+        self.names: list[tuple[float, str]] = []
         self.plot = make_chart(tr("Roofline"))
         self.plot.setLabel("bottom", tr("FLOP per byte"))
         self.plot.setLabel("left", "GFLOP/s")
@@ -112,12 +112,12 @@ class Roofline(QWidget):
         set_decades(self.plot, (left, right), (low, high), room)
         wanted = [((y - low) * room / (high - low), p.name) for y, p in zip(heights, points, strict=True) if p.name]
         self.names, begin = place_names(wanted, room, NAME_HEIGHT), max(across) + 0.06
-        for name in self.names:
+        for at, name in self.names:
             width = int(self.plot.getViewBox().width() * (right - begin) / (right - left)) - NAME_HEIGHT // 2
-            shown = self.fontMetrics().elidedText(name.text, Qt.TextElideMode.ElideRight, width)
+            shown = self.fontMetrics().elidedText(name, Qt.TextElideMode.ElideRight, width)
             text = pg.TextItem(shown, color=self._theme.colours.text, anchor=(0, 0.5),
                                fill=pg.mkBrush(self._theme.colours.surface))  # fmt: skip
-            text.setPos(begin, low + name.at * (high - low) / room)
+            text.setPos(begin, low + at * (high - low) / room)
             self.plot.addItem(text)
 
 
@@ -134,23 +134,12 @@ def set_decades(chart: pg.PlotWidget, x: tuple[float, float], y: tuple[float, fl
 def power_ticks(powers: Iterable[int], pixels: float) -> list[tuple[int, str]]:
     """Powers of ten as tick labels, as many as fit."""
     known = list(powers)
-    step = 1
-    while step < len(known) and len(known) / step * TICK_HEIGHT > pixels:
-        step += 1
+    step = min(math.ceil(len(known) * TICK_HEIGHT / pixels), len(known)) or 1
     return [(power, f"{10.0**power:,.10g}") for power in known if power % step == 0]
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Name:
-    """A text and its height in pixels from the bottom."""
-
-    at: float
-    text: str
-
-
-def place_names(wanted: Sequence[tuple[float, str]], room: float, height: float) -> list[Name]:
-    """Names near the desired heights (pixels, within `room`), in ascending order, `height` pixels apart.
+def place_names(wanted: Sequence[tuple[float, str]], room: float, height: float) -> list[tuple[float, str]]:
+    """Names near the desired heights (pixels from the bottom, within `room`), ascending, `height` pixels apart.
 
     If there are too many, the nearest neighbours share a line.
     """
@@ -166,4 +155,4 @@ def place_names(wanted: Sequence[tuple[float, str]], room: float, height: float)
     for number in reversed(range(len(places))):  # and down again from the top edge
         places[number] = ceiling = min(places[number], ceiling)
         ceiling -= height
-    return [Name(at, ", ".join(reversed(names))) for at, (_, names) in zip(places, groups, strict=True)]
+    return [(at, ", ".join(reversed(names))) for at, (_, names) in zip(places, groups, strict=True)]

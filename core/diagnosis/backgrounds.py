@@ -37,7 +37,7 @@ PAINTED: Final = 0.75
 SEAM: Final = 0.7
 """Standard deviation of the Gaussian blur of a mask's edge, in mask pixels of two photo pixels."""
 VERSION: Final = 4
-"""Version of the masks, to be raised when `segment_leaf` changes."""
+"""Version of the masks, to be raised when `core.diagnosis.segmentation` changes."""
 
 
 def prepare_replacement(photos: PhotoSet, chance: float, report: ReportStage) -> BackgroundReplacement:

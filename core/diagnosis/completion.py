@@ -29,7 +29,7 @@ from core.diagnosis.metrics import find_correct
 from core.diagnosis.model_file import CALIBRATION, ModelFile
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.replay import fit_replay
-from core.diagnosis.segmentation import segment_leaf
+from core.diagnosis.segmentation import segment
 from core.diagnosis.thresholds import SECTION, set_label_thresholds, set_thresholds, without_leaf
 from core.ops.contract import Array
 
@@ -154,5 +154,5 @@ def measure_dependence(
 
 def _segment_leaves(photos: Array, rows: Array, communicator: Communicator) -> Array:
     """Leaf masks of these rows, bool ``(N, side, side)``."""
-    own = [segment_leaf(photos[row]) for row in rows[communicator.own_rows(len(rows))]]
+    own = [segment(photos[row]).leaf for row in rows[communicator.own_rows(len(rows))]]
     return communicator.join_rows({"masks": np.array(own)} if own else {}).get("masks", np.zeros((0, 1, 1), bool))

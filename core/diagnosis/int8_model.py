@@ -11,10 +11,10 @@ import numpy as np
 from core.data.dataset import ReportProgress, ignore
 from core.diagnosis.completion import LabelledPhotos, sample_per_class
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.onnx_model import prepare, run_onnx
+from core.diagnosis.onnx_model import prepare
 from core.diagnosis.prediction import Predictor, average_views, make_views
 from core.graph import PHOTO
-from core.onnx import Quantised
+from core.onnx import Quantised, runtime
 from core.onnx.quantisation import Range, quantise, simulate, stored_tensors, without_dropout
 from core.ops.contract import Array, volume
 from core.program import fold_batch_norm, fold_weights
@@ -93,8 +93,8 @@ def measure_quantisation_loss(
 
 def agreement(data: bytes, quantised: Quantised, squares: Array) -> tuple[str, int] | None:
     """onnxruntime's version, and on how many squares it predicts as the simulation; None if it is not installed."""
-    inputs = prepare(quantised.graph, squares)
-    answer = run_onnx(data, inputs)
-    if answer is None:
+    if (version := runtime.version()) is None:
         return None
-    return answer[0], int((answer[1].argmax(axis=1) == simulate(quantised, inputs).argmax(axis=1)).sum())
+    inputs = prepare(quantised.graph, squares)
+    theirs = runtime.compute_output(data, inputs)
+    return version, int((theirs.argmax(axis=1) == simulate(quantised, inputs).argmax(axis=1)).sum())

@@ -20,7 +20,7 @@ import numpy as np
 from core.child_process import close_child, start_child
 from core.diagnosis.context_features import compute_context
 from core.diagnosis.pixel_features import SIDE
-from core.diagnosis.segmentation import segment_leaf
+from core.diagnosis.segmentation import segment
 from core.errors import LeafClinicError
 from core.ops.contract import Array
 
@@ -36,7 +36,7 @@ PER_PROCESS: Final = 200
 
 def pack_leaf(photo: Array) -> Array:
     """The mask of the leaf, eight pixels of a row per byte: uint8 ``(height, ceil(width / 8))``."""
-    return np.packbits(segment_leaf(photo), axis=-1)
+    return np.packbits(segment(photo).leaf, axis=-1)
 
 
 @final

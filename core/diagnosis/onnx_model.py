@@ -72,22 +72,15 @@ def to_onnx(model: ModelFile) -> bytes:
     return write_onnx(graph, weights, model.classes, model.temperature, metadata_of(model))
 
 
-def run_onnx(data: bytes, inputs: Array) -> tuple[str, Array] | None:
-    """Version and output of onnxruntime for normalised photos ``(N, H, W, C)``; None if it is not installed."""
-    version = runtime.version()
-    return None if version is None else (version, runtime.compute_output(data, inputs))
-
-
 def check_onnx(data: bytes, model: ModelFile) -> tuple[str, float] | None:
     """onnxruntime's version, and the largest difference of its outputs for noise from ours; None if it is not
     installed. Raises LeafClinicError if they differ by more than TOLERANCE."""
-    squares = _noise(model.size[0])
-    answer = run_onnx(data, prepare(model.graph, squares))
-    if answer is None:
+    if (version := runtime.version()) is None:
         return None
+    squares = _noise(model.size[0])
+    theirs = runtime.compute_output(data, prepare(model.graph, squares))
     with closing(Predictor(replace(model, views=1), batch=CHECKED)) as predictor:
         ours = predictor.probabilities(squares) if model.multilabel else predictor.predict(squares)["logits"]
-    version, theirs = answer
     difference = float(np.abs(ours - theirs).max())
     if not difference <= TOLERANCE * max(1.0, float(np.abs(ours).max())):
         raise LeafClinicError(f"The outputs of onnxruntime {version} differ by {difference:.2g}; nothing was written. "

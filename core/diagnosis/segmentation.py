@@ -67,11 +67,6 @@ def segment_leaves(rgb: Array) -> tuple[Severity, int]:
     return Severity(leaf, (lesions & near) > 0), _count_leaves(plants)
 
 
-def segment_leaf(rgb: Array) -> Array:
-    """Mask of the leaf nearest the middle, bool ``(height, width)``, of a uint8 RGB photo; all false without one."""
-    return segment(rgb).leaf
-
-
 def classify(rgb: Array) -> Array:
     """Probabilities of `BACKGROUND`, `LEAF` and `LESION`, float32 ``(3, SIDE, SIDE)``, of a uint8 RGB photo."""
     photo = cv2.resize(rgb, (SIDE, SIDE), interpolation=cv2.INTER_AREA)

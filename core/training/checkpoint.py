@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, final
@@ -97,19 +97,18 @@ class RunState:
         return self.epoch - 1 - self.best_epoch
 
 
-def _fields_of(kind: type, optional: Collection[str] = (), **other: Reader) -> Reader:
+def _fields_of(kind: type, **other: Reader) -> Reader:
     """A reader of a dataclass's fields; other: of those whose values are not as usual for their type."""
-    readers = {field.name: KINDS[str(field.type)] for field in fields(kind)} | other
-    return record({n: r for n, r in readers.items() if n not in optional}, {n: readers[n] for n in optional})
+    return record({field.name: KINDS[str(field.type)] for field in fields(kind)} | other)
 
 
 HEADER: Final = record(
     {
         "config": mapping, "classes": listing(text), "fingerprint": text,
-        "conditions": _fields_of(Conditions, ("ranks",)), "logs": named(count),
-        "state": _fields_of(RunState, best_epoch=whole),
+        "conditions": _fields_of(Conditions), "logs": named(count),
+        "state": _fields_of(RunState, best_epoch=whole), "origin": text,
     },
-    {"teachers": listing(text), "origin": text},
+    {"teachers": listing(text)},
 )  # fmt: skip
 
 
@@ -119,8 +118,8 @@ class Checkpoint:
     """What a resumed run needs besides its photos.
 
     fingerprint: identity of the dataset and its split; logs: bytes of each log file, to which it is truncated when the
-    run is resumed; teachers: SHA-256 of the teachers' files; origin: hash of the file that training started from,
-    "" also in earlier versions; conditions: of the steps so far.
+    run is resumed; teachers: SHA-256 of the teachers' files; origin: hash of the file that training started from;
+    conditions: of the steps so far.
     """
 
     config: Mapping[str, Any]

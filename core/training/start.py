@@ -98,8 +98,7 @@ def _check_same(setup: Setup, path: Path, checkpoint: Checkpoint) -> None:
             f"The teachers of the run {path} have changed or moved. Restore their files, or give their new paths with "
             f"--teacher in the same order. Or start a new run with --from {path}."
         )
-    origin = setup.start_hash if checkpoint.origin else setup.config.start  # earlier versions recorded its path alone
-    if origin != (checkpoint.origin or checkpoint.config.get("start", "")):
+    if setup.start_hash != checkpoint.origin:
         raise ModelFileError(f"The run {path} started from another model. Give the file that it started from with "
                              "--from, or start a new run.")  # fmt: skip
 

@@ -107,12 +107,12 @@ def test_no_name_under_the_roof_covers_another(height, qapp, qtbot):
     chart.resize(330, height)
     chart.show()
     qtbot.wait(50)
-    places = [name.at for name in chart.names]
+    places = [at for at, _ in chart.names]
     room = chart.plot.getViewBox().height()
     assert all(b - a >= NAME_HEIGHT - 1 for a, b in zip(places, places[1:], strict=False)), places
     assert places[0] >= NAME_HEIGHT / 2 - 1
     assert places[-1] <= room - NAME_HEIGHT / 2 + 1
-    said = ", ".join(name.text for name in chart.names)
+    said = ", ".join(text for _, text in chart.names)
     assert all(f"kernel {n}" in said for n in range(len(results)))
     ticks = chart.plot.getAxis("left")._tickLevels[0]
     assert len(ticks) * TICK_HEIGHT <= room + TICK_HEIGHT
@@ -122,9 +122,9 @@ def test_no_name_under_the_roof_covers_another(height, qapp, qtbot):
 
 
 def test_names_and_powers_stand_where_they_are_wanted_if_there_is_room():
-    assert [(n.at, n.text) for n in place_names([(50.0, "b"), (10.0, "a")], 100.0, 17.0)] == [(10.0, "a"), (50.0, "b")]
-    assert [n.at for n in place_names([(99.0, "b"), (99.0, "a")], 100.0, 20.0)] == [70.0, 90.0]
-    assert [n.text for n in place_names([(9.0, "slow"), (50.0, "b"), (52.0, "a")], 40.0, 20.0)] == ["slow", "a, b"]
+    assert place_names([(50.0, "b"), (10.0, "a")], 100.0, 17.0) == [(10.0, "a"), (50.0, "b")]
+    assert [at for at, _ in place_names([(99.0, "b"), (99.0, "a")], 100.0, 20.0)] == [70.0, 90.0]
+    assert [text for _, text in place_names([(9.0, "slow"), (50.0, "b"), (52.0, "a")], 40.0, 20.0)] == ["slow", "a, b"]
     assert [p for p, _ in power_ticks(range(-3, 3), 200)] == [-3, -2, -1, 0, 1, 2]
     assert [text for _, text in power_ticks(range(-3, 3), 60)] == ["0.01", "1", "100"]
 

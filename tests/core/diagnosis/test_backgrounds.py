@@ -9,6 +9,7 @@ from core.config import RunConfig
 from core.data.dataset import TRAIN, ignore
 from core.data.preparation import prepare_photos
 from core.diagnosis import backgrounds, leaf_process
+from core.diagnosis.severity import Severity
 from core.errors import DataError
 from tests.helpers.tiny_photos import write_discs
 
@@ -62,8 +63,8 @@ def test_masks_and_backgrounds_take_the_memory_that_was_foretold(leaves):
 def test_masks_are_found_once_and_a_broken_file_is_replaced(leaves, monkeypatch, tmp_path):
     first = make(leaves)
     count = []
-    find = leaf_process.segment_leaf
-    monkeypatch.setattr(leaf_process, "segment_leaf", lambda photo: count.append(1) or find(photo))
+    find = leaf_process.segment
+    monkeypatch.setattr(leaf_process, "segment", lambda photo: count.append(1) or find(photo))
     again = make(leaves)
     assert not count
     assert np.array_equal(first.backgrounds.masks, again.backgrounds.masks)
@@ -75,6 +76,6 @@ def test_masks_are_found_once_and_a_broken_file_is_replaced(leaves, monkeypatch,
 
 
 def test_photos_without_leaves_cannot_be_swapped(leaves, monkeypatch):
-    monkeypatch.setattr(leaf_process, "segment_leaf", lambda photo: np.zeros(photo.shape[:2], bool))
+    monkeypatch.setattr(leaf_process, "segment", lambda photo: Severity(*np.zeros((2, *photo.shape[:2]), bool)))
     with pytest.raises(DataError, match="No leaf was found"):
         make(leaves)

@@ -15,7 +15,7 @@ from core.data.dataset import TRAIN, Cancelled
 from core.data.preparation import prepare_photos
 from core.data.synthetic import write_demo
 from core.diagnosis import backgrounds, leaf_process
-from core.diagnosis.segmentation import segment_leaf
+from core.diagnosis.segmentation import segment
 from core.errors import LeafClinicError
 from tests.core.diagnosis.test_backgrounds import make as swap
 from tests.helpers.noise import integers
@@ -35,7 +35,7 @@ def test_masks_have_the_same_bits_whoever_finds_them(leaves, tmp_path, monkeypat
     (kept,) = tmp_path.glob("cache/*/*-leaves-*.npz")
     kept.unlink()
     monkeypatch.setattr(backgrounds, "choose_processes", lambda photos, cores: 2)
-    monkeypatch.setattr(leaf_process, "segment_leaf", lambda photo: pytest.fail("found in this process"))
+    monkeypatch.setattr(leaf_process, "segment", lambda photo: pytest.fail("found in this process"))
     there = swap(leaves, lambda *said: told.append(said))
     assert here.backgrounds.masks.tobytes() == there.backgrounds.masks.tobytes()
     assert here.backgrounds.images.tobytes() == there.backgrounds.images.tobytes()
@@ -49,7 +49,7 @@ def test_photos_of_any_shape_come_back_as_packed_masks():
             photo = integers("photo", (*shape, 3), 0, 256).astype(np.uint8)
             got = pack(photo)
             assert got.tobytes() == leaf_process.pack_leaf(photo).tobytes()
-            assert np.unpackbits(got, axis=-1, count=shape[1]).astype(bool).tobytes() == segment_leaf(photo).tobytes()
+            assert np.unpackbits(got, axis=-1, count=shape[1]).astype(bool).tobytes() == segment(photo).leaf.tobytes()
 
 
 def watch(monkeypatch, last=0):

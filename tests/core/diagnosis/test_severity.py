@@ -15,7 +15,7 @@ from core.data.photo_reader import read_photo
 from core.diagnosis import pixel_features
 from core.diagnosis.context_features import MODEL, read_context
 from core.diagnosis.model_identity import read_identity
-from core.diagnosis.segmentation import KIND, PATH, VERSION, leaf_box, segment, segment_leaf, segment_leaves
+from core.diagnosis.segmentation import KIND, PATH, VERSION, leaf_box, segment, segment_leaves
 from core.diagnosis.severity import grade
 from core.tensor_file import read_tensor_file
 
@@ -62,7 +62,7 @@ def test_twenty_photos_marked_by_hand_are_met_within_five_points_of_leaf_area():
 
 @pytest.mark.parametrize("background", [(150, 140, 160), (220, 220, 225), (10, 10, 12), (120, 105, 130)])
 def test_a_drawn_leaf_is_found_on_any_paper(background):
-    leaf = segment_leaf(drawn(background))
+    leaf = segment(drawn(background)).leaf
     true = np.zeros((SIDE, SIDE), np.uint8)
     cv2.ellipse(true, (112, 112), (80, 55), 20, 0, 360, 1, -1)
     assert (leaf & (true > 0)).sum() / (leaf | (true > 0)).sum() > 0.95
@@ -97,7 +97,7 @@ def test_the_network_was_trained_with_the_small_model_that_is_shipped():
 
 
 def test_paper_and_tiny_photos_have_no_leaf_and_the_box_is_square_and_holds_it():
-    assert not segment_leaf(np.full((SIDE, SIDE, 3), (150, 140, 160), np.uint8)).any()
+    assert not segment(np.full((SIDE, SIDE, 3), (150, 140, 160), np.uint8)).leaf.any()
     for side in (1, 2, 7):
         assert segment(np.zeros((side, side, 3), np.uint8)).percent == 0
     leaf = np.zeros((100, 100), bool)

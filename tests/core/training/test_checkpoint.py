@@ -8,8 +8,7 @@ import pytest
 
 from core.device import StepResult
 from core.diagnosis.metrics import Metrics
-from core.tensor_file import read_tensor_file, write_tensor_file
-from core.training.checkpoint import LAST, PREVIOUS, VERSION, Checkpoint, RunState, read_checkpoint, save_checkpoint
+from core.training.checkpoint import LAST, PREVIOUS, Checkpoint, RunState, read_checkpoint, save_checkpoint
 from core.training.conditions import Conditions
 
 
@@ -40,7 +39,3 @@ def test_a_checkpoint_comes_back_whole_and_the_one_before_is_kept_also_without_h
         assert replace(read, weights={}, optimizer={}) == replace(
             first, state=RunState(step=step), teachers=teachers, weights={}, optimizer={})  # fmt: skip
         assert (read.weights["w"].tolist(), read.optimizer["step"]) == ([1, 1], 1)
-    file = read_tensor_file(tmp_path / LAST, "checkpoint", VERSION)
-    earlier = {**file.header, "conditions": {k: v for k, v in file.header["conditions"].items() if k != "ranks"}}
-    write_tensor_file(tmp_path / LAST, "checkpoint", VERSION, earlier, file.tensors)
-    assert read_checkpoint(tmp_path / LAST).conditions == replace(conditions, ranks=1), "of a version without ranks"
