@@ -48,13 +48,6 @@ def test_a_changed_copy_is_found(photos, change):
     assert not found - wanted
 
 
-@pytest.mark.parametrize("cells", [8, 9, near_duplicates.THUMB])
-def test_a_cell_is_the_mean_of_its_pixels(cells):
-    weights = near_duplicates._area_weights(cells)
-    np.testing.assert_allclose(weights.sum(1), 1, rtol=1e-6)
-    np.testing.assert_allclose(weights.sum(0), cells / near_duplicates.THUMB, rtol=1e-6)
-
-
 def test_different_leaves_and_flat_pictures_are_no_copies_but_equal_files_are(photos):
     assert pairs_of(photos) == []
     flat = np.stack([np.full((32, 32, 3), level, np.uint8) for level in range(0, 250, 10)])
