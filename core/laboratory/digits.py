@@ -12,7 +12,6 @@ import numpy as np
 from core.data.dataset import ReportStage, ignore
 from core.device import Optimizer, PhotoBatch
 from core.graph import Graph
-from core.laboratory.convolutions import LABORATORY
 from core.laboratory.mnist import accuracy
 from core.laboratory.unfused_network import UnfusedNetwork
 from core.models.init import initial_weights
@@ -72,7 +71,7 @@ def run_lesson(
 ) -> Outcome:  # fmt: skip
     """Run the lesson on the CPU with one algorithm, kernel by kernel."""
     graph = lesson_graph(lesson)
-    network = UnfusedNetwork(graph, initial_weights(graph, 0), lesson.batch, LABORATORY, algorithm)
+    network = UnfusedNetwork(graph, initial_weights(graph, 0), lesson.batch, algorithm)
 
     def step() -> float:
         network.step()
