@@ -135,8 +135,7 @@ def set_up(
         teachers.borrow_photos(plan)
     identity, tested = fingerprint(photos), evaluation_contents(photos, field)
     origins, notes = describe_origin(origin, tested), describe_teachers(files, config.teacher_share, identity, tested)
-    no_gpu = (f"Training on the CPU. {cuda_problem()}",) if (config.device, device) == ("auto", "cpu") else ()
-    remarks = (*no_gpu, *older, *untuned, *fitted, *notes, *describe_prevented_leakage(photos))
+    remarks = (*gpu_note(config.device, device), *older, *untuned, *fitted, *notes, *describe_prevented_leakage(photos))
     return Setup(
         config=replace(config, batch_size=batch), photos=photos, field_photos=field, fingerprint=identity,
         graph=graph, graph_in_use=used, device=device, communicator=communicator, plan=plan, teachers=teachers,
@@ -215,6 +214,11 @@ def compile_cpu_kernels(report: ReportStage) -> None:
     from core.cpu.precompilation import all_kernels, compile_kernels  # importing Numba takes a second
 
     compile_kernels(all_kernels(), partial(report, "compile"))
+
+
+def gpu_note(wanted: str, device: str) -> tuple[str, ...]:
+    """For "auto" a sentence with the reason if the GPU cannot be used."""
+    return (f"Training on the CPU. {cuda_problem()}",) if (wanted, device) == ("auto", "cpu") else ()
 
 
 def check_gpus(config: RunConfig) -> None:
