@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -15,6 +15,7 @@ from typing import Final, TypeAlias, final
 
 from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QMarginsF, QRectF, QSizeF, Qt, QUrl
 from PySide6.QtGui import (
+    QAbstractTextDocumentLayout,
     QColor,
     QFont,
     QImage,
@@ -208,39 +209,26 @@ def _measure(document: QTextDocument) -> tuple[list[Span], list[TableHeader]]:
     layout = document.documentLayout()
     spans: list[Span] = []
     tables: dict[int, QTextTable] = {}
-    rows: dict[tuple[int, int], Span] = {}
     title: float | None = None
     block = document.begin()
     while block.isValid():
-        box = layout.blockBoundingRect(block)
-        for table in _tables_around(block):
-            place = (table.objectIndex(), table.cellAt(block.position()).row())
-            before = rows.get(place, (box.top(), box.bottom()))
-            tables[place[0]], rows[place] = table, (min(before[0], box.top()), max(before[1], box.bottom()))
-        lines = _lines(block, box.top())
+        if table := QTextCursor(block).currentTable():  # no table is within another
+            tables[table.objectIndex()] = table
+        top = layout.blockBoundingRect(block).top()
+        lines = _lines(block, top)
         if title is not None and lines:
             spans.append((title, lines[0][1]))
         spans += lines
-        title = box.top() if block.blockFormat().headingLevel() else None
+        title = top if block.blockFormat().headingLevel() else None
         block = block.next()
     headers = []
-    for index, table in tables.items():
-        edges = _edges(layout.frameBoundingRect(table), [rows[at] for at in sorted(rows) if at[0] == index])
-        spans += edges
-        count = table.format().toTableFormat().headerRowCount()
-        if 0 < count < len(edges):
-            headers.append(TableHeader(edges[0][0], edges[count - 1][1], edges[-1][1]))
-            spans.append((edges[0][0], edges[count][1]))
+    for table in tables.values():
+        rows, count = _rows(table, layout), table.format().toTableFormat().headerRowCount()
+        spans += rows
+        if 0 < count < len(rows):
+            headers.append(TableHeader(rows[0][0], rows[count - 1][1], rows[-1][1]))
+            spans.append((rows[0][0], rows[count][1]))
     return sorted(spans), headers
-
-
-def _tables_around(block: QTextBlock) -> Iterator[QTextTable]:
-    """The tables that contain a block, from the innermost."""
-    frame = QTextCursor(block).currentFrame()
-    while frame is not None:
-        if isinstance(frame, QTextTable):
-            yield frame
-        frame = frame.parentFrame()
 
 
 def _lines(block: QTextBlock, top: float) -> list[Span]:
@@ -249,7 +237,11 @@ def _lines(block: QTextBlock, top: float) -> list[Span]:
     return [(top + line.y() - found[0].y(), top + line.y() - found[0].y() + line.height()) for line in found]
 
 
-def _edges(box: QRectF, rows: Sequence[Span]) -> list[Span]:
+def _rows(table: QTextTable, layout: QAbstractTextDocumentLayout) -> list[Span]:
     """The rows of a table with their spacing: each begins where the previous one ends."""
-    between = [(above[1] + below[0]) / 2 for above, below in pairwise(rows)]
+    box = layout.frameBoundingRect(table)
+    cells = [[table.cellAt(row, at) for at in range(table.columns())] for row in range(table.rows())]
+    tops = [min(layout.blockBoundingRect(cell.firstCursorPosition().block()).top() for cell in row) for row in cells]
+    ends = [max(layout.blockBoundingRect(cell.lastCursorPosition().block()).bottom() for cell in row) for row in cells]
+    between = [(end + top) / 2 for end, top in zip(ends, tops[1:], strict=False)]
     return list(pairwise([box.top(), *between, box.bottom()]))
