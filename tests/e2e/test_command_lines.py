@@ -53,7 +53,7 @@ def test_diagnose_prints_one_object_per_photo_also_for_a_broken_one(trained, pho
     folder.mkdir()
     (folder / "b.HEIC").write_bytes(b"\0\0\0\x18ftypheic" + bytes(100))
     asked = (trained[0] / "best.safetensors", photos / "green" / "000.png", broken, folder, "--json")
-    done = call_process("app", "diagnose", *asked, cache=cache)
+    done = call_process("core.diagnose", *asked, cache=cache)
     assert done.returncode == 0, done.stderr
     good, bad, other = [json.loads(line) for line in done.stdout.splitlines()]
     assert "HEIC files are not supported" in other["error"]
@@ -199,7 +199,7 @@ def test_a_training_saves_and_ends_with_3_when_its_terminal_is_closed(photos, ca
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
 def test_a_full_disk_under_the_output_is_told_in_a_sentence(trained, photos, cache):
-    diagnose = ["app", "diagnose", str(trained[0]), str(photos / "green" / "000.png")]
+    diagnose = ["core.diagnose", str(trained[0]), str(photos / "green" / "000.png")]
     for words in ([*diagnose, "--csv"], [*diagnose, "--json"], ["app", "--print-completion", "bash"]):
         command = [sys.executable, "-m", *words]
         with open("/dev/full", "w") as full:
@@ -223,7 +223,7 @@ def test_a_program_that_reads_json_is_told_what_is_wrong(trained, photos, tmp_pa
     for code, words in ((EXIT_WRONG_INPUT, ["train", "--json", "--epochs", "x"]),
                         (0, ["diagnose", trained[0], photos / "green", "--report", report]),
                         (0, ["evaluate", trained[0], "--split", "test", "--mistakes", table])):  # fmt: skip
-        command = [sys.executable, "-u", "-m", "app", words[0], *map(str, words[1:])]
+        command = [sys.executable, "-u", "-m", f"core.{words[0]}", *map(str, words[1:])]
         done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, cwd=ROOT,
                               env=environment(cache))  # fmt: skip
         assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr

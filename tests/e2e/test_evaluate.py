@@ -19,7 +19,7 @@ from tests.helpers.tiny_photos import write_photos
 
 def test_evaluate_prints_one_object_and_how_many_photos_the_model_has_learned_from(trained, photos, cache, tmp_path):
     asked = ("core.evaluate", trained[0], "--data", photos, "--field", photos)
-    done = call_process("app", "evaluate", *asked[1:], "--json", cache=cache)
+    done = call_process(*asked, "--json", cache=cache)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
     assert figures["photos"] == 36
