@@ -95,9 +95,10 @@ def test_a_timed_step_holds_its_passes_layers_and_kernels_with_their_rates(tmp_p
 
 def test_a_run_that_broke_leaves_a_whole_trace_and_a_bad_place_meets_a_sentence(tmp_path):
     check_schema(written(tmp_path / "out.json", EVENTS[:2]))
-    check_schema(written(tmp_path / "none.json", []))
+    TraceWriter(tmp_path / "refused.json").close()
+    assert [p.name for p in tmp_path.iterdir()] == ["out.json"], "a run that did not begin keeps an earlier file"
     with pytest.raises(StorageError, match="could not be saved"):
-        TraceWriter(tmp_path / "missing" / "out.json")
+        TraceWriter(tmp_path / "missing" / "out.json").show(EVENTS[0])
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk to write to")
@@ -107,6 +108,7 @@ def test_on_a_full_disk_no_half_trace_is_left(tmp_path, monkeypatch):
         written(tmp_path / "out.json", EVENTS)
     assert not list(tmp_path.iterdir())
     with closing(TraceWriter(tmp_path / "out.json")) as trace, pytest.raises(StorageError):
+        trace.show(EVENTS[0])
         trace._write(10_000 * " ")
     assert not list(tmp_path.iterdir())
 
