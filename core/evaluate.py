@@ -15,7 +15,7 @@ from core.data.dataset import SPLIT_NAMES, TEST
 from core.data.split import open_split
 from core.diagnosis.evaluation import Evaluation, Mistake, evaluate_model
 from core.diagnosis.metrics import describe_accuracy, describe_groups, describe_subsets
-from core.diagnosis.model_identity import CONFIG, MODEL_HELP, find_model
+from core.diagnosis.model_identity import CONFIG, MODEL_HELP, find_model, require_model
 from core.diagnosis.prediction import read_network
 from core.diagnosis.thresholds import describe_coverage
 from core.errors import EXIT_CODES, EXIT_DONE, DataError, Problem
@@ -37,6 +37,7 @@ def evaluate(argv: Sequence[str]) -> int:
     runs, split = [Path(model) for model in arguments.models], arguments.split_name
     own = "data" not in arguments and all((run / CONFIG).is_file() for run in runs)
     if "data" not in arguments and not own:
+        require_model(next(run for run in runs if not (run / CONFIG).is_file()))
         found.append(Problem("data", "is missing. Give a folder of photos or a CSV manifest."))
     if own:
         found += [Problem(name, "needs --data.") for name in ("where", "label") if name in arguments.given]

@@ -65,6 +65,11 @@ def test_what_the_system_refuses_to_look_for_is_a_sentence(tmp_path, capsys, mon
     assert [line[0] for line in said] == [f"{long}{os.sep}config.json", "The current folder"]
 
 
+def test_a_model_that_is_not_there_is_named_before_its_photos_are_asked_for(tmp_path, capsys):
+    assert evaluate.main([str(tmp_path), "none"]) == EXIT_WRONG_INPUT
+    assert "There is no file " in capsys.readouterr().err
+
+
 def test_closed_streams_are_nobody_who_listens(monkeypatch):
     for stream in ("stdout", "stderr"):
         monkeypatch.setattr(sys, stream, None)
