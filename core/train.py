@@ -38,7 +38,7 @@ Reader = JsonReader | TerminalReader | TraceWriter
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done, 2 wrong input, 3 stopped by the user and resumable, 130 stopped before, 1 anything else."""
+    """Exit code: 0 done, 2 wrong input, 3 stopped and resumable, 4 a rank was lost, 130 stopped before, 1 other errors."""
     return end_rank(lambda: command_line.run_command(train, argv, lambda message, code: JsonReader(sys.stdout).show(
         RunFailed(message, traceback.format_exc(), code))))  # fmt: skip
 
@@ -130,13 +130,13 @@ def make_demo(config: RunConfig, reader: Reader) -> Path:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    recipes = "\n".join(f"  {name:12} {preset.idea}" for name, preset in PRESETS.items())
+    recipes = "\n".join(f"  {name:13} {preset.idea}" for name, preset in PRESETS.items())
     parser = argparse.ArgumentParser(
         prog="leafclinic train",
         usage="leafclinic train --data PHOTOS [--preset NAME] [--out RUN] [option ...]",
         description="Train a model on a folder of photos (one subfolder per class) or a CSV manifest.",
         epilog=f"presets:\n{recipes}\n\nexit codes: 0 done, 1 other errors, 2 wrong input, 3 stopped and resumable, "
-               "130 stopped before the first step",
+               "4 another rank does not answer, 130 stopped before the first step",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

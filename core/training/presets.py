@@ -71,20 +71,17 @@ PRESETS: Final[Mapping[str, Preset]] = {
     "leaves": Preset("leaf diseases with a small network, on a GPU (docs/diagnosis.md)", 3000, {
         **LEAVES, "epochs": 100, "dropout": 0.5,
     }),
-    "leaves-wide": Preset(
-        "leaf diseases with a wider network and replaced backgrounds, on a GPU (docs/diagnosis.md)", 3000, {
-            **LEAVES, "model": "squeezenet1_1_wide_bn", "use_size": 256, "epochs": 90, "validate_every": 5,
-            "augment": "soft", "augment_background": 0.3, "dropout": 0.5,
-        },
-    ),
+    "leaves-wide": Preset("leaf diseases with a wider network and replaced backgrounds, on a GPU", 3000, {
+        **LEAVES, "model": "squeezenet1_1_wide_bn", "use_size": 256, "epochs": 90, "validate_every": 5,
+        "augment": "soft", "augment_background": 0.3, "dropout": 0.5,
+    }),
     "leaves-mobile": Preset(
         "leaf diseases with MobileNetV2 and replaced backgrounds, on a GPU (docs/diagnosis.md)", 3000,
         {**MOBILE_LEAVES, "model": "mobilenetv2", "epochs": 150, "validate_every": 5},
     ),
-    "leaves-mixed": Preset(
-        "the model that comes with the program: wide MobileNetV2, mixup, long training on a GPU (docs/diagnosis.md)",
-        3000, {**MOBILE_LEAVES, "model": "mobilenetv2_wide", "epochs": 300, "validate_every": 10, "mix": 0.5},
-    ),
+    "leaves-mixed": Preset("leaf diseases with wide MobileNetV2 and mixup, long training on a GPU", 3000, {
+        **MOBILE_LEAVES, "model": "mobilenetv2_wide", "epochs": 300, "validate_every": 10, "mix": 0.5,
+    }),
     "leaves-field": Preset("more crops and field photos for a trained network, on a GPU (docs/diagnosis.md)", 3000, {
         # batch norm is folded into the pretrained filters, so only small learning rates are stable
         **ON_GPU, "use_size": 288, "epochs": 80, "validate_every": 5, "augment": "soft", "augment_background": 0.3,
