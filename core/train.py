@@ -38,7 +38,7 @@ Reader = JsonReader | TerminalReader | TraceWriter
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code: 0 done, 2 wrong input, 3 stopped and resumable, 4 a rank was lost, 130 stopped before, 1 other errors."""
+    """Exit code: 0 done, 2 wrong input, 3 stopped and resumable, 4 a rank is lost, 130 stopped before, 1 other."""
     return end_rank(lambda: command_line.run_command(train, argv, lambda message, code: JsonReader(sys.stdout).show(
         RunFailed(message, traceback.format_exc(), code))))  # fmt: skip
 
