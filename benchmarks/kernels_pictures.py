@@ -20,17 +20,12 @@ def draw_all(gpu: Mapping[str, Any], digits: Mapping[str, Any], ways: Mapping[st
     """Write every picture whose figures there are."""
     PICTURES.mkdir(exist_ok=True)
     algorithms, peers = gpu["algorithms"], {row["name"]: row["peers"] for row in gpu["rows"]}
-    bars("step", "SqueezeNet 1.0, one training iteration of 32", "ms", algorithms["squeezenet1_0 iteration b32"])
     conv = {f"{way}, {direction}": ms for direction in DIRECTIONS for way, ms in
             {**algorithms[f"conv2d {direction} {LAYER}"], **peers[f"conv2d {direction} {LAYER}"]}.items()}
     bars("convolution", f"convolution {LAYER}, batch 32", "ms", conv)
     for kind in ("float32", "bf16"):
         curves(f"matmul-{kind}", f"matrix product, {kind}", "rows, columns and depth", "TFLOP/s",
                products(gpu["rows"], algorithms, f"matmul {kind} "))
-    forward = [name for name in algorithms if name.startswith("depthwise_conv2d forward")]
-    bars("depthwise", "depthwise 3x3, forward", "ms", {
-        f"{way}, {name.split()[-1]}": ms
-        for name in forward for way, ms in {**algorithms[name], **peers[name]}.items()})
     small = [row for row in gpu["rows"] if row["unit"] == "GB/s"]
     bars("bytes", "bound by bytes, 256 x 54 x 54 x 128", "GB/s", {
         f"{way}, {row['name'].split()[0]}": rate for row in small
