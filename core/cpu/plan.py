@@ -32,7 +32,7 @@ from core.graph import PHOTO, Graph
 from core.ops.contract import Array, Mode
 from core.ops.network import loss_and_gradients
 from core.ops.photo import Backgrounds
-from core.program import flatten_parameters, lay_out_parameters, lower, name_parameters
+from core.program import Value, flatten_parameters, lay_out_parameters, lower, name_parameters
 
 
 @final
@@ -238,21 +238,27 @@ class CpuPlan(Plan):
         """Compare every forward step with the reference and return the reference's gradients of a training step."""
         before, step = self._weights.copy(), int(self._context.fields[ctx.STEP])
         mode = Mode(self.training, self._seed, step, self._photos)
-        photos, photo_part = [], (0, self._record_list.parts[0][1])
+        photo, photo_part = self.program.values[PHOTO], (0, self._record_list.parts[0][1])
+        found: list[dict[Value, Array]] = []
         for n in [0] if self._by_image else range(count):
             run = partial(self._run, images=count) if self._by_image else partial(self._run_one, image=n)
             for index in range(*photo_part):
                 run(index)
             memory = Slots(*self._slot_space, count if self._by_image else 1)
-            photos.append(read_value(self._lowering, self.program.values[PHOTO], memory))
-            check_forward(self._lowering, self._record_list.parts, run, memory, replace(mode, photo0=mode.photo0 + n))
+            found.append({photo: read_value(self._lowering, photo, memory)})
+            found[-1] |= check_forward(
+                self._lowering, self._record_list.parts, run, memory, replace(mode, photo0=mode.photo0 + n)
+            )
         self._weights[:] = before
         if not self.training:
             return {}
         weights = {name: array.astype(np.float64) for name, array in self.weights().items()}
-        x = np.concatenate(photos).astype(np.float64)
+        known = {name: np.concatenate([part[value] for part in found]).astype(np.float64)
+                 for name, value in self.program.values.items() if value in found[0]}
         _, _, labels, _, targets = self._alive
-        return dict(loss_and_gradients(self.program.graph, weights, x, labels, mode, targets).gradients)
+        return dict(loss_and_gradients(
+            self.program.graph, weights, known[PHOTO], labels, mode, targets, known
+        ).gradients)
 
     def _run_one(self, index: int, image: int = 0) -> None:
         """Run one record for one image, in the memory of the first slot."""

@@ -19,8 +19,8 @@ from core.program import Step, Value
 FORWARD_TOLERANCE: Final = 1e-4
 """Largest error of one step against the reference on the same inputs, relative to its largest value."""
 
-GRADIENT_TOLERANCE: Final = 2e-2
-"""Larger: rounding may flip a ReLU, and a flip near the end changes a small layer's gradient by a percent."""
+GRADIENT_TOLERANCE: Final = 1e-3
+"""Larger: the gradient of a layer has the rounding of all layers after it."""
 
 
 @final
@@ -41,8 +41,9 @@ class Slots:
 
 def check_forward(
     lowering: Lowering, parts: Sequence[tuple[Step, int, int]], run: Callable[[int], None], memory: Slots, mode: Mode
-) -> None:
-    """Run the records of each step (first, last); raise LeafClinicError at the first whose output differs."""
+) -> dict[Value, Array]:
+    """Run the records of each step (first, last) and return the outputs; raise LeafClinicError at one that differs."""
+    found: dict[Value, Array] = {}
     for step, first, last in parts:
         for index in range(first, last):
             run(index)
@@ -50,13 +51,14 @@ def check_forward(
             continue
         inputs = [read_value(lowering, v, memory) for v in step.inputs]
         wanted = _reference(lowering, step, inputs, mode)
-        got = read_value(lowering, step.output, memory)
+        found[step.output] = got = read_value(lowering, step.output, memory)
         compare(got, wanted, f"{step.node} ({step.op}) forward", FORWARD_TOLERANCE)
+    return found
 
 
 def check_gradients(got: Mapping[str, Array], wanted: Mapping[str, Array]) -> None:
     """Compare every parameter's gradient, the last layer's first. Raises LeafClinicError."""
-    floor = 1e-4 * max((float(np.abs(g).max()) for g in wanted.values()), default=1.0)
+    floor = 1e-3 * max((float(np.abs(g).max()) for g in wanted.values()), default=1.0)
     for name in reversed(list(wanted)):
         if name in got:
             compare(got[name], wanted[name], f"the gradient of {name}", GRADIENT_TOLERANCE, floor)

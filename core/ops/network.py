@@ -6,7 +6,8 @@ Runs in the dtype of the photos and weights it is given; use float64 to measure 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, final
 
 import numpy as np
@@ -44,11 +45,14 @@ def forward(
 
 def loss_and_gradients(
     graph: Graph, weights: Arrays, photos: Array, labels: Array, mode: Mode | None = None,
-    targets: Array | None = None,
+    targets: Array | None = None, known: Arrays = MappingProxyType({}),
 ) -> Trace:  # fmt: skip
-    """Compute loss and gradients of a graph with its loss (`core.ops.builder.with_loss`), which may read `targets`."""
+    """Compute loss and gradients of a graph with its loss (`core.ops.builder.with_loss`), which may read `targets`.
+
+    known: outputs of nodes by name that replace those computed, such as those of a plan.
+    """
     mode = mode or Mode(training=True)
-    results = _run(graph, weights, photos, mode, labels, targets)
+    results = _run(graph, weights, photos, mode, labels, targets, known)
     values = {name: result.output for name, result in results.items()}
     loss, logits = graph.nodes[-1], values[graph.output]
     if loss.op == "sigmoid_cross_entropy" and targets is not None:
@@ -91,16 +95,18 @@ def _run_backward(
 
 
 def _run(
-    graph: Graph, weights: Arrays, photos: Array, mode: Mode, labels: Array | None, targets: Array | None = None
-) -> Mapping[str, Result]:
+    graph: Graph, weights: Arrays, photos: Array, mode: Mode, labels: Array | None, targets: Array | None = None,
+    known: Arrays = MappingProxyType({}),
+) -> Mapping[str, Result]:  # fmt: skip
     results = {graph.nodes[0].name: Result(photos)}
     for node in graph.nodes[1:]:
         inputs = [labels if i == LABEL else results[i].output for i in node.inputs]
         inputs += [targets] if node.attributes.get("targets") else []
         if any(x is None for x in inputs):
             raise ValueError(f"{node.name!r} needs the labels of the photos, and the targets of a teacher.")
-        known = [x for x in inputs if x is not None]
-        results[node.name] = OPS[node.op].forward(Call(node.attributes, known, _owned(node, weights), mode))
+        given = [x for x in inputs if x is not None]
+        result = OPS[node.op].forward(Call(node.attributes, given, _owned(node, weights), mode))
+        results[node.name] = replace(result, output=known.get(node.name, result.output))
     return results
 
 
