@@ -58,10 +58,9 @@ def train_rank(argv: Sequence[str], environment: RankEnvironment) -> int:
     if config.gpus > 1 and environment.size == 1 and not arguments.dry_run:
         check_gpus(config)
         return run_ranks(module_command("core.train", *argv), config.gpus)
-    profile = Path(arguments.profile) if arguments.profile else None
     trainer = Trainer(
-        config, resume=bool(arguments.resume), overwrite=arguments.overwrite, profiled=bool(profile),
-        environment=environment,
+        config, resume=bool(arguments.resume), overwrite=arguments.overwrite,
+        profiled=bool(arguments.profile), environment=environment,
     )  # fmt: skip
     if arguments.dry_run:
         print(describe_run(trainer.check_start()))
@@ -69,9 +68,9 @@ def train_rank(argv: Sequence[str], environment: RankEnvironment) -> int:
     choose_gpu(environment)
     if environment.rank:
         return follow(trainer, ())
-    if profile is None:
+    if not arguments.profile:
         return follow(trainer, (reader,))
-    with closing(TraceWriter(profile)) as trace:
+    with closing(TraceWriter(Path(arguments.profile))) as trace:
         return follow(trainer, (reader, trace))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import final
 
@@ -25,14 +24,13 @@ from core.cpu.products import is_dense_dominated
 from core.cpu.record_list import list_records, split_stages
 from core.cpu.records import Record, RecordTable, encode_records, entry
 from core.cpu.timing import time_records
-from core.cpu.verification import Slots, check_forward, check_gradients, read_value
+from core.cpu.verification import check_gradients, check_outputs, read_outputs, read_value
 from core.device import FLOAT32_ONLY, KernelTime, Memory, Optimizer, PhotoBatch, Plan, StepResult
 from core.errors import DeviceError, InputError, KernelUnavailable, OutOfMemory
 from core.graph import PHOTO, Graph
-from core.ops.contract import Array, Mode
-from core.ops.network import loss_and_gradients
+from core.ops.contract import Array, Arrays, Mode
 from core.ops.photo import Backgrounds
-from core.program import Value, flatten_parameters, lay_out_parameters, lower, name_parameters
+from core.program import flatten_parameters, lay_out_parameters, lower, name_parameters
 
 
 @final
@@ -144,7 +142,7 @@ class CpuPlan(Plan):
         count = self._point_at(batch)
         self._context.fields[ctx.ADD] = int(accumulate)
         self._context.inverse_weight *= np.float32(share)
-        wanted = self._check_forward(count) if self._verify else {}
+        wanted: Arrays = self._check_forward(count) if self._verify else {}
         self._execute(count, self.sync_batch_norm and batch.step_labels is not None)
         self._run_groups(*self._sums[int(accumulate)])
         self._run_groups(*self._updates, 0, 1)
@@ -234,31 +232,22 @@ class CpuPlan(Plan):
     ) -> None:
         execute_schedule(table, schedule, self._context.address, first, last, image)
 
-    def _check_forward(self, count: int) -> dict[str, Array]:
+    def _check_forward(self, count: int) -> Arrays:
         """Compare every forward step with the reference and return the reference's gradients of a training step."""
         before, step = self._weights.copy(), int(self._context.fields[ctx.STEP])
-        mode = Mode(self.training, self._seed, step, self._photos)
-        photo, photo_part = self.program.values[PHOTO], (0, self._record_list.parts[0][1])
-        found: list[dict[Value, Array]] = []
+        photo, found = self.program.values[PHOTO], []
         for n in [0] if self._by_image else range(count):
             run = partial(self._run, images=count) if self._by_image else partial(self._run_one, image=n)
-            for index in range(*photo_part):
+            for index in range(self._record_list.parts[0][1]):
                 run(index)
-            memory = Slots(*self._slot_space, count if self._by_image else 1)
-            found.append({photo: read_value(self._lowering, photo, memory)})
-            found[-1] |= check_forward(
-                self._lowering, self._record_list.parts, run, memory, replace(mode, photo0=mode.photo0 + n)
-            )
+            memory = (*self._slot_space, count if self._by_image else 1)
+            found.append({photo: read_value(self._lowering, photo, memory)}
+                         | read_outputs(self._lowering, self._record_list.parts, run, memory))
         self._weights[:] = before
-        if not self.training:
-            return {}
-        weights = {name: array.astype(np.float64) for name, array in self.weights().items()}
-        known = {name: np.concatenate([part[value] for part in found]).astype(np.float64)
-                 for name, value in self.program.values.items() if value in found[0]}
+        outputs = {value: np.concatenate([one[value] for one in found]) for value in found[0]}
         _, _, labels, _, targets = self._alive
-        return dict(loss_and_gradients(
-            self.program.graph, weights, known[PHOTO], labels, mode, targets, known
-        ).gradients)
+        mode = Mode(self.training, self._seed, step, self._photos)
+        return check_outputs(self.program, self.weights(), outputs, mode, labels, targets)
 
     def _run_one(self, index: int, image: int = 0) -> None:
         """Run one record for one image, in the memory of the first slot."""

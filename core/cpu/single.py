@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
@@ -17,7 +17,7 @@ from core.cpu.memory import aligned
 from core.cpu.optimizer import sum_records
 from core.cpu.record_list import place_arrays
 from core.cpu.records import Record, encode_records
-from core.cpu.verification import Slots
+from core.cpu.verification import view_images
 from core.ops.contract import Array, Mode, volume
 from core.ops.op_table import LOSSES
 from core.ops.registry import KernelCase
@@ -128,8 +128,8 @@ class Single:
         for name, array in name_parameters(self.gradient, self.lowering.layout).items():
             arrays[f"d{name.removeprefix(f'{NODE}.')}"][...] = array
 
-    def _images(self, view: View) -> Iterator[Array]:
-        return Slots(self.arena.ctypes.data, self.lowering.buffers.slot_bytes, self.case.batch).images(view)
+    def _images(self, view: View) -> list[Array]:
+        return view_images(view, (self.arena.ctypes.data, self.lowering.buffers.slot_bytes, self.case.batch))
 
     def _copy_in(self, view: View, array: Array) -> None:
         for target, image in zip(self._images(view), array, strict=True):

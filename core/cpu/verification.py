@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, TypeAlias
 
 import numpy as np
 
 from core.cpu.geometry import View
 from core.cpu.lowering import Lowering
 from core.cpu.memory import view_at
-from core.ops.contract import Array, Call, Mode
-from core.ops.network import compare
-from core.ops.op_table import LOSSES, OPS
-from core.program import Step, Value
+from core.graph import PHOTO
+from core.ops.contract import Array, Arrays, Mode
+from core.ops.network import compare, forward, loss_and_gradients
+from core.ops.op_table import LOSSES
+from core.program import Program, Step, Value
 
 FORWARD_TOLERANCE: Final = 1e-4
 """Largest error of one step against the reference on the same inputs, relative to its largest value."""
@@ -22,38 +22,45 @@ FORWARD_TOLERANCE: Final = 1e-4
 GRADIENT_TOLERANCE: Final = 1e-3
 """Larger: the gradient of a layer has the rounding of all layers after it."""
 
-
-@final
-@dataclass(frozen=True, slots=True)
-class Slots:
-    """Memory of several images: first slot, bytes from slot to slot, and number of slots."""
-
-    address: int
-    stride: int
-    count: int
-
-    def images(self, view: View) -> Iterator[Array]:
-        """Yield the view of each image as an array (height, width, channels)."""
-        for slot in range(self.count):
-            start = self.address + slot * self.stride + view.address.bytes
-            yield view_at(start, (view.height, view.width, view.channels), (view.row, view.pixel, 4))
+Slots: TypeAlias = tuple[int, int, int]
+"""Memory of several images: address of the first slot, bytes from slot to slot, and number of slots."""
 
 
-def check_forward(
-    lowering: Lowering, parts: Sequence[tuple[Step, int, int]], run: Callable[[int], None], memory: Slots, mode: Mode
+def read_outputs(
+    lowering: Lowering, parts: Sequence[tuple[Step, int, int]], run: Callable[[int], None], memory: Slots
 ) -> dict[Value, Array]:
-    """Run the records of each step (first, last) and return the outputs; raise LeafClinicError at one that differs."""
+    """Run the records of each step (first, last) and return the outputs of all but the loss."""
     found: dict[Value, Array] = {}
     for step, first, last in parts:
         for index in range(first, last):
             run(index)
-        if step.op in LOSSES:
-            continue
-        inputs = [read_value(lowering, v, memory) for v in step.inputs]
-        wanted = _reference(lowering, step, inputs, mode)
-        found[step.output] = got = read_value(lowering, step.output, memory)
-        compare(got, wanted, f"{step.node} ({step.op}) forward", FORWARD_TOLERANCE)
+        if step.op not in LOSSES:
+            found[step.output] = read_value(lowering, step.output, memory)
     return found
+
+
+def check_outputs(
+    program: Program, weights: Arrays, outputs: Mapping[Value, Array], mode: Mode, labels: Array, targets: Array | None
+) -> Arrays:
+    """Compare the output of each step with the reference on the plan's own inputs. Raises LeafClinicError.
+
+    Returns the reference's gradients, of the plan's outputs: rounding may move the input of a ReLU across zero.
+    """
+    steps = {step.output: step for step in program.steps}
+    exact = {name: array.astype(np.float64) for name, array in weights.items()}
+
+    def use(name: str, wanted: Array) -> Array:
+        value = program.values.get(name)  # None: an activation joined the step
+        if value is None or value not in outputs:
+            return wanted
+        compare(outputs[value], wanted, f"{steps[value].node} ({steps[value].op}) forward", FORWARD_TOLERANCE)
+        return outputs[value].astype(np.float64)
+
+    photos = outputs[program.values[PHOTO]].astype(np.float64)
+    if program.training:
+        return loss_and_gradients(program.graph, exact, photos, labels, mode, targets, use).gradients
+    forward(program.graph, exact, photos, mode, use=use)
+    return {}
 
 
 def check_gradients(got: Mapping[str, Array], wanted: Mapping[str, Array]) -> None:
@@ -66,13 +73,11 @@ def check_gradients(got: Mapping[str, Array], wanted: Mapping[str, Array]) -> No
 
 def read_value(lowering: Lowering, value: Value, memory: Slots) -> Array:
     """Return a copy of a forward value of every image, ``(N, *shape)``."""
-    return np.stack(list(memory.images(lowering.x(value)))).reshape(memory.count, *value.shape)
+    return np.stack(view_images(lowering.x(value), memory)).reshape(-1, *value.shape)
 
 
-def _reference(lowering: Lowering, step: Step, inputs: Sequence[Array], mode: Mode) -> Array:
-    parameters = {}
-    for parameter in step.parameters:
-        first, shape = lowering.layout.offsets[f"{step.node}.{parameter.role}"]
-        parameters[parameter.role] = lowering.weights[first : first + parameter.size].reshape(shape)
-    out = OPS[step.op].forward(Call(step.attributes, inputs, parameters, mode)).output
-    return OPS[step.activation].forward(Call({}, [out])).output if step.activation else out
+def view_images(view: View, memory: Slots) -> list[Array]:
+    """The view of each image as an array (height, width, channels)."""
+    (first, stride, count), shape = memory, (view.height, view.width, view.channels)
+    starts = (first + slot * stride + view.address.bytes for slot in range(count))
+    return [view_at(start, shape, (view.row, view.pixel, 4)) for start in starts]

@@ -1,14 +1,13 @@
 """Forward and backward of a whole graph by the ops' references, with which every plan is compared.
 
-Runs in the dtype of the photos and weights it is given; use float64 to measure errors.
+Runs in the dtype of the photos and weights it is given; use float64 to measure errors. Labels are int ``(N,)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 
@@ -17,6 +16,9 @@ from core.graph import LABEL, Graph, Node
 from core.ops.contract import Array, Arrays, Call, Mode, Result
 from core.ops.op_table import OPS
 from core.ops.registry import KernelCase
+
+Use: TypeAlias = Callable[[str, Array], Array]
+"""The output of a node, by its name, with which to go on instead of the one computed."""
 
 
 @final
@@ -37,22 +39,19 @@ class Trace:
 
 
 def forward(
-    graph: Graph, weights: Arrays, photos: Array, mode: Mode | None = None, labels: Array | None = None
+    graph: Graph, weights: Arrays, photos: Array, mode: Mode | None = None, use: Use | None = None
 ) -> dict[str, Array]:
-    """Return the output of every node, by name. photos: normalised ``(N, H, W, C)``; labels: int ``(N,)``."""
-    return {name: result.output for name, result in _run(graph, weights, photos, mode or Mode(), labels).items()}
+    """Return the output of every node, by name. photos: normalised ``(N, H, W, C)``."""
+    return {name: result.output for name, result in _run(graph, weights, photos, mode or Mode(), use=use).items()}
 
 
 def loss_and_gradients(
     graph: Graph, weights: Arrays, photos: Array, labels: Array, mode: Mode | None = None,
-    targets: Array | None = None, known: Arrays = MappingProxyType({}),
+    targets: Array | None = None, use: Use | None = None,
 ) -> Trace:  # fmt: skip
-    """Compute loss and gradients of a graph with its loss (`core.ops.builder.with_loss`), which may read `targets`.
-
-    known: outputs of nodes by name that replace those computed, such as those of a plan.
-    """
+    """Compute loss and gradients of a graph with its loss (`core.ops.builder.with_loss`), which may read `targets`."""
     mode = mode or Mode(training=True)
-    results = _run(graph, weights, photos, mode, labels, targets, known)
+    results = _run(graph, weights, photos, mode, labels, targets, use)
     values = {name: result.output for name, result in results.items()}
     loss, logits = graph.nodes[-1], values[graph.output]
     if loss.op == "sigmoid_cross_entropy" and targets is not None:
@@ -69,7 +68,7 @@ def loss_and_gradients(
 
 def logit_gradient(graph: Graph, weights: Arrays, features: Array, index: int) -> Array:
     """Return the gradient of logit `index` of the first row, with respect to the output of the graph's first node."""
-    results = _run(graph, weights, features, Mode(), None)
+    results = _run(graph, weights, features, Mode())
     of_values = {graph.output: np.zeros_like(results[graph.output].output)}
     of_values[graph.output][0, index] = 1
     _run_backward(graph, weights, results, of_values, Mode())
@@ -95,8 +94,8 @@ def _run_backward(
 
 
 def _run(
-    graph: Graph, weights: Arrays, photos: Array, mode: Mode, labels: Array | None, targets: Array | None = None,
-    known: Arrays = MappingProxyType({}),
+    graph: Graph, weights: Arrays, photos: Array, mode: Mode, labels: Array | None = None,
+    targets: Array | None = None, use: Use | None = None,
 ) -> Mapping[str, Result]:  # fmt: skip
     results = {graph.nodes[0].name: Result(photos)}
     for node in graph.nodes[1:]:
@@ -104,9 +103,9 @@ def _run(
         inputs += [targets] if node.attributes.get("targets") else []
         if any(x is None for x in inputs):
             raise ValueError(f"{node.name!r} needs the labels of the photos, and the targets of a teacher.")
-        given = [x for x in inputs if x is not None]
-        result = OPS[node.op].forward(Call(node.attributes, given, _owned(node, weights), mode))
-        results[node.name] = replace(result, output=known.get(node.name, result.output))
+        known = [x for x in inputs if x is not None]
+        result = OPS[node.op].forward(Call(node.attributes, known, _owned(node, weights), mode))
+        results[node.name] = replace(result, output=use(node.name, result.output)) if use else result
     return results
 
 

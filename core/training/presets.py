@@ -91,14 +91,12 @@ PRESETS: Final[Mapping[str, Preset]] = {
     "leaves-fast": Preset("leaf diseases, a short training on a GPU: trained at 224 pixels, evaluated at 256", 3000, {
         **LEAVES, "use_size": 256, "epochs": 46, "average": 0.998,
     }),
-    "paper": Preset(
-        "SqueezeNet 1.0 as in its paper: SGD with momentum 0.9, weight decay 0.0002", 2000, {
-            # the paper's learning rate, 0.04 for batches of 512, times 32 / 512; at 0.04 every ReLU died
-            "model": "squeezenet1_0", "image_size": 224, "epochs": 60, "batch_size": 32, "optimizer": "sgd",
-            "learning_rate": 0.0025, "momentum": 0.9, "nesterov": False, "weight_decay": 2e-4, "dropout": 0.5,
-            "augment": "light", "schedule": "inverse", "warmup": 0.0, "decay": 1e-4,
-        },
-    ),
+    "paper": Preset("SqueezeNet 1.0 as in its paper: SGD with momentum 0.9, weight decay 0.0002", 2000, {
+        # the paper's learning rate, 0.04 for batches of 512, times 32 / 512; at 0.04 every ReLU died
+        "model": "squeezenet1_0", "image_size": 224, "epochs": 60, "batch_size": 32, "optimizer": "sgd",
+        "learning_rate": 0.0025, "momentum": 0.9, "nesterov": False, "weight_decay": 2e-4, "dropout": 0.5,
+        "augment": "light", "schedule": "inverse", "warmup": 0.0, "decay": 1e-4,
+    }),
 }  # fmt: skip
 
 STEPS_OF_EPOCH: Final = 20

@@ -26,10 +26,7 @@ THREADS: Final = {RUN: "run", STEPS: "steps", KERNELS: "kernels of timed steps"}
 
 @final
 class TraceWriter:
-    """Writes events as they come, from RunStarted on; the file is renamed to `path` when it is complete.
-
-    A run that is refused writes nothing. Raises StorageError.
-    """
+    """Writes events as they come, none of a refused run; a complete file is renamed to `path`. Raises StorageError."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._origin = path, time.perf_counter()
@@ -38,18 +35,15 @@ class TraceWriter:
         self._held = ExitStack()
         self._file: io.TextIOBase = io.StringIO()
 
-    def _begin(self) -> None:
-        self._file = io.TextIOWrapper(self._held.enter_context(writing(self._path)), "utf-8")
-        first = _named("process_name", RUN, "LeafClinic")
-        self._write('{"displayTimeUnit": "ms", "traceEvents": [\n' + json.dumps(first))
-        for thread, name in THREADS.items():
-            self._add(_named("thread_name", thread, name))
-
     def show(self, event: Event) -> None:
         now = 1e6 * (time.perf_counter() - self._origin)
         match event:
             case RunStarted():
-                self._begin()
+                self._file = io.TextIOWrapper(self._held.enter_context(writing(self._path)), "utf-8")
+                first = _named("process_name", RUN, "LeafClinic")
+                self._write('{"displayTimeUnit": "ms", "traceEvents": [\n' + json.dumps(first))
+                for thread, title in THREADS.items():
+                    self._add(_named("thread_name", thread, title))
                 self._add(_instant("run", now, model=event.model, device=event.device, folder=event.folder))
             case StepDone():
                 self._add_step(event, now)
