@@ -24,7 +24,7 @@ from core.cpu.products import is_dense_dominated
 from core.cpu.record_list import list_records, split_stages
 from core.cpu.records import Record, RecordTable, encode_records, entry
 from core.cpu.timing import time_records
-from core.cpu.verification import check_gradients, check_outputs, read_outputs, read_value
+from core.cpu.verification import check_gradients, check_outputs, read_outputs
 from core.device import FLOAT32_ONLY, KernelTime, Memory, Optimizer, PhotoBatch, Plan, StepResult
 from core.errors import DeviceError, InputError, KernelUnavailable, OutOfMemory
 from core.graph import PHOTO, Graph
@@ -235,14 +235,11 @@ class CpuPlan(Plan):
     def _check_forward(self, count: int) -> Arrays:
         """Compare every forward step with the reference and return the reference's gradients of a training step."""
         before, step = self._weights.copy(), int(self._context.fields[ctx.STEP])
-        photo, found = self.program.values[PHOTO], []
+        found = []
         for n in [0] if self._by_image else range(count):
             run = partial(self._run, images=count) if self._by_image else partial(self._run_one, image=n)
-            for index in range(self._record_list.parts[0][1]):
-                run(index)
-            memory = (*self._slot_space, count if self._by_image else 1)
-            found.append({photo: read_value(self._lowering, photo, memory)}
-                         | read_outputs(self._lowering, self._record_list.parts, run, memory))
+            slots = (*self._slot_space, count if self._by_image else 1)
+            found.append(read_outputs(self._lowering, self._record_list.parts, run, slots))
         self._weights[:] = before
         outputs = {value: np.concatenate([one[value] for one in found]) for value in found[0]}
         _, _, labels, _, targets = self._alive

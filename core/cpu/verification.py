@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
@@ -22,20 +22,20 @@ FORWARD_TOLERANCE: Final = 1e-4
 GRADIENT_TOLERANCE: Final = 1e-3
 """Larger: the gradient of a layer has the rounding of all layers after it."""
 
-Slots: TypeAlias = tuple[int, int, int]
-"""Memory of several images: address of the first slot, bytes from slot to slot, and number of slots."""
-
 
 def read_outputs(
-    lowering: Lowering, parts: Sequence[tuple[Step, int, int]], run: Callable[[int], None], memory: Slots
+    lowering: Lowering, parts: Sequence[tuple[Step, int, int]], run: Callable[[int], None], slots: tuple[int, int, int]
 ) -> dict[Value, Array]:
-    """Run the records of each step (first, last) and return the outputs of all but the loss."""
-    found: dict[Value, Array] = {}
+    """Run the photo's records, then those of each step (first, last); return the outputs of all but the loss."""
+    for index in range(parts[0][1]):
+        run(index)
+    photo = lowering.program.values[PHOTO]
+    found = {photo: read_value(lowering, photo, slots)}
     for step, first, last in parts:
         for index in range(first, last):
             run(index)
         if step.op not in LOSSES:
-            found[step.output] = read_value(lowering, step.output, memory)
+            found[step.output] = read_value(lowering, step.output, slots)
     return found
 
 
@@ -71,13 +71,13 @@ def check_gradients(got: Mapping[str, Array], wanted: Mapping[str, Array]) -> No
             compare(got[name], wanted[name], f"the gradient of {name}", GRADIENT_TOLERANCE, floor)
 
 
-def read_value(lowering: Lowering, value: Value, memory: Slots) -> Array:
+def read_value(lowering: Lowering, value: Value, slots: tuple[int, int, int]) -> Array:
     """Return a copy of a forward value of every image, ``(N, *shape)``."""
-    return np.stack(view_images(lowering.x(value), memory)).reshape(-1, *value.shape)
+    return np.stack(view_images(lowering.x(value), slots)).reshape(-1, *value.shape)
 
 
-def view_images(view: View, memory: Slots) -> list[Array]:
-    """The view of each image as an array (height, width, channels)."""
-    (first, stride, count), shape = memory, (view.height, view.width, view.channels)
+def view_images(view: View, slots: tuple[int, int, int]) -> list[Array]:
+    """The view of each image as an array (height, width, channels). slots: address of the first, stride, and number."""
+    (first, stride, count), shape = slots, (view.height, view.width, view.channels)
     starts = (first + slot * stride + view.address.bytes for slot in range(count))
     return [view_at(start, shape, (view.row, view.pixel, 4)) for start in starts]

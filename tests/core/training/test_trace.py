@@ -4,6 +4,7 @@ import json
 import os
 from collections import defaultdict
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -107,10 +108,8 @@ def test_on_a_full_disk_no_half_trace_is_left(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="out.json could not be saved: No space left"):
         written(tmp_path / "out.json", EVENTS)
     assert not list(tmp_path.iterdir())
-    with closing(TraceWriter(tmp_path / "out.json")) as trace:
-        trace.show(EVENTS[0])
-        with pytest.raises(StorageError):
-            trace._write(10_000 * " ")
+    with pytest.raises(StorageError), closing(TraceWriter(tmp_path / "out.json")) as trace:
+        trace.show(replace(EVENTS[0], folder=10_000 * " "))
     assert not list(tmp_path.iterdir())
 
 
