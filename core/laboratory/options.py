@@ -132,7 +132,7 @@ def add_network(
     command: argparse.ArgumentParser, model: str = "squeezenet1_1", batch: Any = 32, image_size: Any = 224, **how: Any
 ) -> None:
     command.add_argument("--model", default=model, choices=sorted(MODELS), metavar="NAME",
-                         help=f"one of {', '.join(MODELS)}")
+                         help=f"one of {', '.join(MODELS)}; default: {model}")
     shown = " ".join(map(str, batch)) if isinstance(batch, list) else batch
     command.add_argument("--batch", type=read_whole, default=batch, metavar="N",
                          help=f"batch size; default: {shown}", **how)
@@ -175,9 +175,9 @@ def add_digits(command: AddCommand) -> None:
     mnist.add_argument("--photos", type=Path, nargs="+", default=[], metavar="PHOTO", help="photos of digits (predict)")
     mnist.add_argument("--data", type=Path, metavar="FOLDER", help=f"{DIGITS} (train, unpack)")
     mnist.add_argument("--out", type=Path, default=Path("digits"), metavar="FOLDER",
-                       help="new folder for the digits as image files (unpack)")
+                       help="new folder for the digits as image files (unpack; default: digits)")
     mnist.add_argument("--recipe", choices=tuple(RECIPES), default="cnn",
-                       help="cnn and mlp reach 99 and 98 %%; classic is the perceptron of the original course (train)")
+                       help="cnn (default) and mlp reach 99 and 98 %%; classic is the original course's perceptron (train)")
     mnist.add_argument("--epochs", type=read_whole, default=0, metavar="N", help="number of epochs (train; default: "
                                                                                  "the recipe's)")
     mnist.add_argument("--algorithm", default="auto", metavar="NAME",

@@ -18,7 +18,7 @@ from core.ops.op_table import OPS
 from core.ops.registry import KernelCase
 
 Use: TypeAlias = Callable[[str, Array], Array]
-"""The output of a node, by its name, with which to go on instead of the one computed."""
+"""Given the name of a node and its output, returns the output that the nodes after it read."""
 
 
 @final
