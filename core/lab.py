@@ -182,14 +182,14 @@ def run_roofline(arguments: argparse.Namespace) -> None:
     total = sum(t.milliseconds for t in times)
     title = f"{arguments.model}, one training step of {arguments.batch} photos, {device}"
     print(f"{title}: {total:.3f} ms in {len(times)} kernels\nRoofline: {gflops:,.0f} GFLOP/s (matrix product), "
-          f"{gigabytes:,.0f} GB/s (copy)\n\n{'layer':26} {'pass':15} {'kernel':21} {'ms':>8} {'of all':>7} "
-          f"{'GFLOP/s':>8} {'GB/s':>7} {'of roof':>8}")
+          f"{gigabytes:,.0f} GB/s (copy)\n\n{'layer':22} {'pass':15} {'kernel':21} {'ms':>7} {'of all':>7} "
+          f"{'GFLOP/s':>7} {'GB/s':>7} {'of roof':>7}")
     for t in sorted(times, key=lambda t: -t.milliseconds)[:SHOWN]:
         rate = 1 / max(t.milliseconds, 1e-9) / 1e6
         share = max(t.flops * rate / gflops, t.bytes * rate / gigabytes)
-        print(f"{t.layer[-26:]:26} {t.direction:15} {t.kernel:21} {t.milliseconds:8.3f} "
-              f"{100 * t.milliseconds / total:5.1f} % {t.flops * rate:8,.0f} {t.bytes * rate:7,.1f} "
-              f"{100 * share:6.0f} %")
+        print(f"{t.layer[-22:]:22} {t.direction:15} {t.kernel:21} {t.milliseconds:7.3f} "
+              f"{100 * t.milliseconds / total:5.1f} % {t.flops * rate:7,.0f} {t.bytes * rate:7,.1f} "
+              f"{100 * share:5.0f} %")
     _save(arguments, [asdict(t) for t in times], lambda: draw_roofline(title, studies.points(times), gflops, gigabytes))
 
 
