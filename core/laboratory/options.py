@@ -177,7 +177,7 @@ def add_digits(command: AddCommand) -> None:
     mnist.add_argument("--out", type=Path, default=Path("digits"), metavar="FOLDER",
                        help="new folder for the digits as image files (unpack; default: digits)")
     mnist.add_argument("--recipe", choices=tuple(RECIPES), default="cnn",
-                       help="cnn (default) and mlp reach 99 and 98 %%; classic is the perceptron of the first course")
+                       help="cnn (default) and mlp reach 99, 98 %%; classic: the original course's perceptron (train)")
     mnist.add_argument("--epochs", type=read_whole, default=0, metavar="N", help="number of epochs (train; default: "
                                                                                  "the recipe's)")
     mnist.add_argument("--algorithm", default="auto", metavar="NAME",

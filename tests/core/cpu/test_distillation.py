@@ -24,14 +24,10 @@ def plan_of(graph, batch, **more):
     return plan
 
 
-def test_verification_passes_and_sees_targets():
-    plan = plan_of(graph_of(WEIGHTS), 3, verify=True)
-    assert np.isfinite(plan.gradient(taught_batch(3)).loss)
-
-
-def test_a_batch_that_does_not_fit_the_loss_is_refused():
+def test_verification_sees_targets_and_a_batch_that_does_not_fit_the_loss_is_refused():
     batch = taught_batch(3)
-    taught, plain = plan_of(graph_of(), 3), plan_of(graph_of(taught=False), 3)
+    taught, plain = plan_of(graph_of(WEIGHTS), 3, verify=True), plan_of(graph_of(taught=False), 3)
+    assert np.isfinite(taught.gradient(batch).loss)
     wrong = replace(batch, targets=batch.targets[:, :-1])
     for plan, given, sentence in (
         (taught, replace(batch, targets=None), r"learns from targets of \(3, 5\) numbers, not from labels alone"),
