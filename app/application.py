@@ -217,7 +217,7 @@ def _train(program: Application) -> QWidget:
     from app.widgets.parts import Slot
 
     panel = TrainPanel(
-        program.training, program.window.actions_, program.settings, program.theme, lambda: paths.folder("runs")
+        program.training, program.window.actions_, program.settings, program.theme, lambda: paths.home() / "runs"
     )
     panel.runs.resume_asked.connect(program.run_commands.resume_run)
     for part in (panel.runs, panel.outcome):

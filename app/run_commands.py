@@ -136,7 +136,7 @@ class RunCommands(QObject):
         if self._training.busy:
             return  # an earlier run was resumed meanwhile
         values = panel.setup.form.values()
-        folder = new_run_folder(paths.folder("runs"), str(values["start"]), str(values["model"]))
+        folder = new_run_folder(paths.home() / "runs", str(values["start"]), str(values["model"]))
         config = panel.setup.config(data, str(folder))
         if config is None:
             panel.setup.show_wrong()

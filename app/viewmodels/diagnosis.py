@@ -80,13 +80,16 @@ class DiagnosisModel(ProcessModel):
         return len(self._waiting) + len(self._flying), self._total
 
     def load(self, model_path: str) -> None:
-        """Start the process with this model; the previous one ends."""
+        """Start the process with this model; the previous one ends, or the photos of one that has ended wait again."""
+        ended = self._thread is None
         self._end_process()
         if model_path != self.model_path:
             self.verdicts.thresholds, self.model = None, ModelIdentity()
         self.model_path, self.ready, self.known = model_path, {}, ()
         self.loading.emit()
         self._start_process("diagnose", {"model": model_path})
+        if ended:
+            self.diagnose_cancelled()
 
     def rename_model(self, model: ModelIdentity) -> None:
         """Use a model's new name, also in the rows that it diagnosed."""
@@ -143,7 +146,8 @@ class DiagnosisModel(ProcessModel):
         self._feed()
 
     def diagnose_cancelled(self) -> None:
-        self._wait([row.id for row in self.rows.present if row.cancelled])
+        if cancelled := [row.id for row in self.rows.present if row.cancelled]:
+            self._wait(cancelled)
 
     def outdated(self) -> list[str]:
         """The photos that another model diagnosed."""
@@ -296,6 +300,7 @@ class DiagnosisModel(ProcessModel):
     def _on_exit(self, code: int, errors: str) -> None:
         reported = not self.ready and code > 0 and not errors
         self.ready = {}
+        self.cancel()
         if code and not reported:
             text = tr("The diagnosis process ended unexpectedly (code {number}). Choose the model again.", number=code)
             self.failed.emit(text, errors)

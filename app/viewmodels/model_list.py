@@ -63,7 +63,7 @@ def forget_import(settings: Settings, path: str) -> None:
 def _places(settings: Settings) -> Iterator[tuple[str, str]]:
     for name in SHIPPED_MODELS:
         yield shipped_model(name), SHIPPED
-    found = paths.folder("runs").glob(f"*/{BEST}")
+    found = (paths.home() / "runs").glob(f"*/{BEST}")
     for path in sorted(found, key=lambda path: path.stat().st_mtime, reverse=True):
         yield str(path), OWN
     for known in settings.paths(IMPORTS):

@@ -19,7 +19,7 @@ from typing import final
 import numpy as np
 
 from core.config import RunConfig, to_dict
-from core.data.dataset import VALIDATION, Cancelled
+from core.data.dataset import TRAIN, VALIDATION, Cancelled
 from core.device import PhotoBatch
 from core.diagnosis.metrics import Metrics, compute_metrics
 from core.diagnosis.model_identity import BEST, default_name
@@ -301,7 +301,7 @@ class _Run:
         setup, config = self.setup, self._config
         kernels = tuple(sorted({kernel for _, _, kernel in setup.plan.kernels()}))
         return events.RunStarted(
-            str(self.path), setup.graph.name, setup.device, setup.classes, len(setup.train.labels),
+            str(self.path), setup.graph.name, setup.device, setup.classes, len(setup.photos.rows(TRAIN)),
             len(setup.validation.labels), 0 if setup.test is None else len(setup.test.labels), config.epochs,
             self._per_epoch, self.state.step, setup.plan.memory.total, kernels,
         )

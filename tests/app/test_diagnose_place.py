@@ -100,7 +100,7 @@ def test_the_slider_has_a_place_for_each_coverage_and_none_without_thresholds(pa
         panel.coverage._on_model()
         assert not panel.coverage.slider.isEnabled()
         measured = thresholds is not None and thresholds.measured
-        assert ("no confidence thresholds" in panel.coverage.caption.text()) != measured
+        assert ("at least 50\u00a0%" in panel.coverage.caption.text()) != measured
     assert decide(model.rows.rows[2], None, CLASSES, 0.5).verdict == CLASSES[0]
 
 

@@ -162,10 +162,13 @@ def test_an_error_about_a_folder_goes_when_photos_are_added(panel, model):  # no
     assert not panel.notice.isHidden()
     model._add(["/photos/new.jpg"])
     assert panel.notice.isHidden()
-    model.ready = {}
-    model.failed.emit("The diagnosis process ended unexpectedly (code 1). Choose the model again.", "")
-    model._add(["/photos/newer.jpg"])
-    assert not panel.notice.isHidden()
+    panel.preparation.show_progress(3, 9)
+    model._on_exit(-9, "")
+    model.ended.emit()
+    assert (panel.preparation.isHidden(), "Choose the model again" in panel.notice.text.text()) == (True, True)
+    assert [row.cancelled for row in model.rows.rows] == [False] * 3 + [True], "nothing diagnoses it"
+    model.load("/models/another.safetensors")
+    assert list(model._waiting) == [3], "the next model diagnoses it"
 
 
 def test_cancelled_photos_are_diagnosed_after_all(panel, model):  # noqa: F811

@@ -27,7 +27,9 @@ JUDGED = RunEvaluated(
 )  # fmt: skip
 
 
-def test_training_starts_from_the_pretrained_model_by_default(start):
+def test_training_starts_from_the_pretrained_model_by_default_also_where_no_run_can_be_saved(start, home):
+    home.mkdir()
+    (home / "runs").touch()
     setup = start().window.go("train").setup
     values = setup.form.values()
     assert (values["start"], values["preset"], values["image_size"]) == (shipped_model(), "transfer", 0)

@@ -21,7 +21,7 @@ from app.widgets.layouts import Flow, column, holding, row
 from app.widgets.parts import Slot, label, named
 from app.widgets.table_view import selected_rows
 from core.diagnosis.known_crop import list_crops
-from core.diagnosis.thresholds import COVERAGE, UNFAMILIAR_REJECTED, CoveragePoint, at_coverage
+from core.diagnosis.thresholds import COVERAGE, UNFAMILIAR_REJECTED, UNTESTED, CoveragePoint, at_coverage
 from core.percent import percent
 
 COLUMN: Final = 5
@@ -93,7 +93,8 @@ class CoverageBar(QWidget):
                          "are usually lower.", refused=percent(point.wrongly_refused),
                          far=percent(UNFAMILIAR_REJECTED, 0))  # fmt: skip
         elif self._model.ready:
-            text = tr("This model has no confidence thresholds: it had too few validation photos to measure them.")
+            text = tr("This model had too few validation photos to measure confidence thresholds. A class is named if its "
+                      "probability is at least {share}.", share=percent(UNTESTED, 0))  # fmt: skip
         self.caption.setText(text)
         self.caption.setToolTip(details)
         self.slider.setAccessibleDescription(f"{text} {details}".strip())

@@ -99,7 +99,7 @@ class ModelsDialog(Dialog):
 
     def _on_import(self) -> None:
         kinds = tr("Models (*.safetensors)")
-        found, _ = QFileDialog.getOpenFileName(self, tr("Import a model file"), str(paths.folder("runs")), kinds)
+        found, _ = QFileDialog.getOpenFileName(self, tr("Import a model file"), str(paths.home() / "runs"), kinds)
         if not found:
             return
         try:

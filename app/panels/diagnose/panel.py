@@ -102,6 +102,7 @@ class DiagnosePanel(QWidget):
         model.loading.connect(self._on_loading)
         model.stage.connect(self._on_stage)
         model.failed.connect(self.notice.alarm)
+        model.ended.connect(self.preparation.hide)
         model.result.connect(self._on_result)
         model.busy.connect(self._on_busy)
         model.verdicts.changed.connect(self._on_verdicts)
