@@ -77,7 +77,7 @@ class ProbabilityBars(QWidget):
                 painter.setPen(QColor(colours.text if mine or at == 0 else colours.muted))
                 metrics, value = painter.fontMetrics(), stated(share)
                 room = area.width() - metrics.horizontalAdvance(value) - metrics.height()
-                painter.drawText(area, LEFT, metrics.elidedText(disease_name(name), Qt.TextElideMode.ElideRight, room))
+                painter.drawText(area, LEFT, metrics.elidedText(disease_name(name), Qt.TextElideMode.ElideMiddle, room))
                 painter.drawText(area, RIGHT, value)
                 colour = QColor(colours.accent if mine else colours.muted)
                 draw_bar(painter, bar, share if share >= SMALLEST_SHARE else 0.0, colour, colours, 4)

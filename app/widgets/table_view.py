@@ -43,7 +43,8 @@ def sorted_view(rows: RowsModel, name: str, stretch: int = 0) -> QTableView:
     view.sortByColumn(*sorting)  # of a window in another language; else none
     view.setAlternatingRowColors(True)
     view.setShowGrid(False)
-    view.setWordWrap(False)  # a long text is cut at the edge, not at a word
+    view.setWordWrap(False)  # a long text is cut at a letter, not at a word
+    view.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # names of photos and classes differ at either end
     view.setTabKeyNavigation(False)
     view.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
     view.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)

@@ -98,7 +98,7 @@ class Thresholds:
     @property
     def measured(self) -> bool:
         """Whether it is known how many validation photos get a correct diagnosis (`untested_thresholds`)."""
-        return any(point.accuracy for point in self.curve)
+        return any(point.accuracy or point.threshold for point in self.curve)
 
     def to_section(self) -> dict[str, Any]:
         curve = [[p.coverage, p.threshold, p.accuracy, p.wrongly_refused] for p in self.curve]

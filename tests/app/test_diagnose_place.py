@@ -95,11 +95,12 @@ def test_the_slider_has_a_place_for_each_coverage_and_none_without_thresholds(pa
     model.verdicts.thresholds = replace(THRESHOLDS, curve=(CURVE[0], CURVE[0], *CURVE))
     panel.coverage._on_model()
     assert panel.coverage.slider.maximum() == 2
-    for thresholds in (replace(THRESHOLDS, curve=CURVE[:1]), untested_thresholds(3), None):
+    wrong = replace(THRESHOLDS, curve=(CoveragePoint(1.0, 0.02, 0.0, 0.0),))  # as of a model that learned nothing
+    for thresholds, measured in ((replace(THRESHOLDS, curve=CURVE[:1]), True), (wrong, True),
+                                 (untested_thresholds(3), False), (None, False)):  # fmt: skip
         model.verdicts.thresholds = thresholds
         panel.coverage._on_model()
         assert not panel.coverage.slider.isEnabled()
-        measured = thresholds is not None and thresholds.measured
         assert ("at least 50\u00a0%" in panel.coverage.caption.text()) != measured
     assert decide(model.rows.rows[2], None, CLASSES, 0.5).verdict == CLASSES[0]
 

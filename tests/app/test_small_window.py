@@ -88,11 +88,13 @@ def test_names_are_read_in_the_narrowest_table(start, qtbot):
     qtbot.wait(100)
     assert train.kernels.table.columnWidth(0) >= 90
     assert train.kernels.roofline.caption.textFormat() is Qt.TextFormat.RichText, "shown as the source of its HTML"
-    train.confusion.model.show_matrix(("a" * 90, "b"), ((1, 0), (0, 1)))
+    train.confusion.model.show_matrix(("a" * 90 + "1", "a" * 90 + "2"), ((1, 0), (0, 1)))
     train.tabs.setCurrentWidget(train.confusion)
     train.confusion._stack.setCurrentIndex(1)
     qtbot.wait(50)
     assert train.confusion.table.verticalHeader().width() < train.confusion.table.width() / 2
+    names = [train.confusion.model.verticalHeaderItem(at).text() for at in (0, 1)]
+    assert [(name[-2:], len(name) < 60) for name in names] == [("a1", True), ("a2", True)], "Qt would cut the ends"
     assert train.confusion.table.horizontalHeader().textElideMode() is Qt.TextElideMode.ElideNone, "it has two lines"
     assert train.runs.table.columnWidth(0) >= 140
 

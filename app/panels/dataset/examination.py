@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, final
 
 import numpy as np
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
 from app.cards import disease_name
@@ -111,7 +111,6 @@ class SplitPane(QWidget):
                    help=tr("Test photos: used once, for the final accuracy")),
         ], self)  # fmt: skip
         self.table = sorted_view(self.model, tr("Split"), stretch=0)
-        self.table.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # classes of one crop differ at either end
         self.setLayout(column(self.text, (self.table, 1), (None, 0), margins=TAB))
         examination.changed.connect(self.refresh)
         self.refresh()

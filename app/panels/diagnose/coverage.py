@@ -93,8 +93,8 @@ class CoverageBar(QWidget):
                          "are usually lower.", refused=percent(point.wrongly_refused),
                          far=percent(UNFAMILIAR_REJECTED, 0))  # fmt: skip
         elif self._model.ready:
-            text = tr("This model had too few validation photos to measure confidence thresholds. A class is named if its "
-                      "probability is at least {share}.", share=percent(UNTESTED, 0))  # fmt: skip
+            text = tr("This model had too few validation photos to measure confidence thresholds. A class is named if "
+                      "its probability is at least {share}.", share=percent(UNTESTED, 0))  # fmt: skip
         self.caption.setText(text)
         self.caption.setToolTip(details)
         self.slider.setAccessibleDescription(f"{text} {details}".strip())

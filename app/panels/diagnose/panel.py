@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, final
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QMenu, QPushButton, QWidget
 
 from app.actions import Actions
@@ -58,7 +58,6 @@ class DiagnosePanel(QWidget):
         self.detail = DetailPane(theme, photos)
         self.coverage = CoverageBar(model, settings)
         self.table = sorted_view(model.rows, tr("Results"))
-        self.table.setTextElideMode(Qt.TextElideMode.ElideMiddle)  # names of photos differ at their ends
         self.table.horizontalHeader().setMinimumSectionSize(120)
         self.table.setMinimumHeight(4 * self.table.verticalHeader().defaultSectionSize())  # header and two photos
         self.known_crop = crop_choice(model)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final, final
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
-from PySide6.QtGui import QColor, QStandardItem, QStandardItemModel
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView, QWidget
+from PySide6.QtGui import QColor, QFontMetrics, QStandardItem, QStandardItemModel
+from PySide6.QtWidgets import QAbstractItemView, QApplication, QHeaderView, QTableView, QWidget
 
 from app.cards import disease_name
 from app.theme import Theme
@@ -21,6 +21,8 @@ SHORT: Final = 9
 """Length of a name that needs no second line."""
 LONGEST: Final = 260
 """Pixels of the name of a class; longer ones are cut in the middle."""
+PADDING: Final = 24
+"""Pixels beside the text of a header, in `resources/style.qss`."""
 
 
 @final
@@ -44,9 +46,10 @@ class ConfusionModel(QStandardItemModel):
         names = [disease_name(label) for label in self.classes]
         for truth, counts in enumerate(self.counts):
             label, whole = self.classes[truth], max(sum(counts), 1)
-            self.setHorizontalHeaderItem(truth, _item(two_lines(names[truth]), label))
+            lines = [shortened(line, LONGEST // 2) for line in two_lines(names[truth])]
+            self.setHorizontalHeaderItem(truth, _item("\n".join(lines), label))
             found = tr("{share} of {count} photos found", share=percent(counts[truth] / whole), count=sum(counts))
-            self.setVerticalHeaderItem(truth, _item(names[truth], f"{label}\n{found}"))
+            self.setVerticalHeaderItem(truth, _item(shortened(names[truth], LONGEST), f"{label}\n{found}"))
             for predicted, count in enumerate(counts):
                 text = tr("{count} photos of {truth}, predicted as {predicted}", count=count, truth=names[truth],
                           predicted=names[predicted])  # fmt: skip
@@ -69,13 +72,20 @@ def _item(text: str, tip: str) -> QStandardItem:
     return made
 
 
-def two_lines(name: str) -> str:
+def two_lines(name: str) -> tuple[str, ...]:
     """A name broken at the space nearest to its middle, so that a column needs half the width."""
     spaces = [at for at, letter in enumerate(name) if letter == " "]
     if not spaces or len(name) < SHORT:
-        return name
+        return (name,)
     middle = min(spaces, key=lambda at: abs(at - len(name) / 2))
-    return name[:middle] + "\n" + name[middle + 1 :]
+    return name[:middle], name[middle + 1 :]
+
+
+def shortened(text: str, pixels: int) -> str:
+    """A line of a header, cut in its middle: Qt cuts the end, where it counts without the style sheet's padding."""
+    font = QApplication.font()
+    font.setBold(True)
+    return QFontMetrics(font).elidedText(text, Qt.TextElideMode.ElideMiddle, pixels - PADDING)
 
 
 @final
@@ -95,7 +105,6 @@ class ConfusionPane(QWidget):
         self.table.horizontalHeader().setSectionResizeMode(QHeaderView.ResizeMode.ResizeToContents)
         self.table.horizontalHeader().setMinimumSectionSize(46)
         self.table.horizontalHeader().setTextElideMode(Qt.TextElideMode.ElideNone)  # two lines are shortened as one
-        self.table.verticalHeader().setTextElideMode(Qt.TextElideMode.ElideMiddle)
         self.table.horizontalHeader().setMaximumSectionSize(LONGEST // 2)
         self.table.verticalHeader().setMaximumWidth(LONGEST)
         self.table.verticalHeader().setDefaultSectionSize(30)
