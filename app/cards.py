@@ -57,7 +57,7 @@ def _named(label: str, language: str) -> str:
     labels = split_name(label) if card is None and label.strip("+; ") else (label,)
     if len(labels) > 1:
         return " + ".join(_named(each, language) for each in labels)
-    return card.name.split(" (")[0] if card else label.replace("_", " ").replace("/", " · ")
+    return card.name.split(" (")[0] if card else label.replace("___", "/").replace("_", " ").replace("/", " · ")
 
 
 def find_class(typed: str, classes: Iterable[str]) -> str:

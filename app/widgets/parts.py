@@ -206,6 +206,7 @@ def confirm(parent: QWidget, question: str, more: str, verb: str) -> bool:
     box.setInformativeText(more)
     box.setStandardButtons(QMessageBox.StandardButton.Yes | QMessageBox.StandardButton.Cancel)
     box.button(QMessageBox.StandardButton.Yes).setText(verb)
+    box.setDefaultButton(QMessageBox.StandardButton.Cancel)  # a second press of Enter must not delete
     return box.exec() == QMessageBox.StandardButton.Yes
 
 

@@ -1,6 +1,7 @@
 """The Review tab: suspects in order, decided by keys, undone, and saved outside the photo folder."""
 
 from copy import deepcopy
+from dataclasses import replace
 from unittest.mock import Mock
 
 import pytest
@@ -72,6 +73,11 @@ def test_keys_decide_about_one_suspect_after_the_other_and_undo(panel, qtbot):
 def test_the_decisions_are_in_sight_in_a_small_window(panel, qtbot):
     panel.window().resize(960, 640)
     qtbot.waitUntil(lambda: in_sight(panel.review.save), timeout=2000)
+    panel.review.show_suspect(replace(panel.review._shown, label="x" * 80, suggested="y" * 80))
+    button = panel.review.relabel
+    assert button.text().startswith("Relabel as y"), "Qt would cut both ends"
+    assert button.fontMetrics().horizontalAdvance(button.text()) < button.width()
+    assert panel.review.minimumSizeHint().width() <= panel.review.width(), "the text would get too few lines"
     panel.search.setText("no such photo")
     qtbot.waitUntil(panel.review.relabel.isHidden, timeout=2000)
 

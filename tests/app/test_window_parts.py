@@ -108,7 +108,7 @@ def test_a_card_is_found_by_class_or_by_its_last_part_if_there_is_one():
 
 def test_the_confusion_matrix_names_classes_as_the_diagnosis_does(qapp):
     model = ConfusionModel(Theme(qapp))
-    model.show_matrix(("tomato/late_blight", "mango/leaf_spot"), ((3, 1), (0, 2)))
+    model.show_matrix(("tomato/late_blight", "mango___leaf_spot"), ((3, 1), (0, 2)))
     down, across = Qt.Orientation.Vertical, Qt.Orientation.Horizontal
     shown, tip = Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole
     for side in (down, across):

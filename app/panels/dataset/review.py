@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
@@ -23,6 +23,9 @@ from core.errors import StorageError
 from core.percent import percent, stated
 from core.storage import write_file
 from core.text import csv_text
+
+MARGINS: Final = 60
+"""Pixels of the pane's width that a button's text does not get."""
 
 
 @final
@@ -45,6 +48,7 @@ class ReviewPane(QWidget):
         self.photo = PhotoView(tr("Suspicious photo"))
         self.photo.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Ignored)  # the buttons stay in sight
         self.reason = label("", wrap=True)
+        self.reason.setMinimumWidth(1)  # else a long word widens it beyond the pane
         self.relabel = button("", self._on_relabel, tip=tr("Give the photo the suggested class ({key})", key="R"))
         self.relabel.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)  # names of classes are long
         self.keep = button(tr("Keep label"), self._on_keep, tip=tr("The label is correct ({key})", key="K"))
@@ -114,8 +118,9 @@ class ReviewPane(QWidget):
                   "agree with the prediction.")
         self.reason.setText(text.format(label=disease_name(suspect.label), suggested=suggested,
                                         probability=stated(suspect.probability), n=suspect.agreeing, total=NEIGHBOURS))
-        self.relabel.setText(tr("Relabel as {name}", name=suggested))
-        self.relabel.setAccessibleName(self.relabel.text())
+        verb, elide = tr("Relabel as {name}", name=suggested), Qt.TextElideMode.ElideMiddle
+        self.relabel.setText(self.fontMetrics().elidedText(verb, elide, self.width() - MARGINS))
+        self.relabel.setAccessibleName(verb)
 
     def _on_next(self) -> None:
         chosen = QFileDialog.getExistingDirectory(self, tr("Unlabelled photos"))
