@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
+from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent
 from PySide6.QtWidgets import QApplication, QFrame, QLabel, QProgressBar, QPushButton, QWidget
 
 from app import resources
@@ -60,6 +61,8 @@ class Notice(QFrame):
         self._icon.setPixmap(resources.pixmap(icon, colour, 20, self.devicePixelRatioF()))
         self.text.setText(text)
         self.setAccessibleName(text)
+        if not verb or self.isHidden() or verb != self.do.text():  # not each step of a progress
+            QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(self, text))
         self._act, self._details = act, details
         self.do.setText(verb)
         self.do.setVisible(bool(verb and act))

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -107,6 +108,7 @@ def test_the_window_goes_on_and_opens_what_was_written(start, results, qtbot, tm
     panel = program.window.go("diagnose")
     target = tmp_path / "diagnoses.html"
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *a: (str(target.with_suffix("")), ""))
+    monkeypatch.setattr("app.widgets.notice.QAccessible.updateAccessibility", heard := Mock())
     program.window.actions_.export_html.trigger()
     assert program.exports.has_process
     assert panel.notice.isVisible() or panel.notice.do.text() == "Cancel"
@@ -115,6 +117,8 @@ def test_the_window_goes_on_and_opens_what_was_written(start, results, qtbot, tm
     assert (answers, program.window.isVisible()) == (["A file is being saved. Unfinished work is lost."], True)
     qtbot.waitUntil(lambda: not program.exports.has_process)
     assert panel.notice.text.text() == f"Saved to {target}"
+    announced = [call.args[0].message() for call in heard.call_args_list]
+    assert announced == ["Saving diagnoses.html…", f"Saved to {target}"], "without each step between"
     opened = []
     monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: opened.append(Path(url.toLocalFile())))
     panel.notice.do.click()
