@@ -100,7 +100,8 @@ class WindowCommands(QObject):
         actions.connect(
             open_folder=self._on_open_folder, open_manifest=self._on_open_manifest, open_demo=self._leaves.open,
             quit=self._window.close, undo=undo.undo, redo=undo.redo, find=self._on_find,
-            open_log=self._on_open_log, about=self._on_about, storage=self._on_storage, guide=self._on_guide,
+            open_log=lambda: open_file(paths.folder("logs") / "leafclinic.log"), about=self._on_about,
+            storage=self._on_storage, guide=self._on_guide,
         )  # fmt: skip
         undo.canUndoChanged.connect(actions.undo.setEnabled)
         undo.canRedoChanged.connect(actions.redo.setEnabled)
@@ -166,9 +167,6 @@ class WindowCommands(QObject):
         if isinstance(search, QLineEdit) and search.isVisible():
             search.setFocus(Qt.FocusReason.ShortcutFocusReason)
             search.selectAll()
-
-    def _on_open_log(self) -> None:
-        open_file(paths.folder("logs") / "leafclinic.log")
 
     def _on_storage(self) -> None:
         from app.widgets.dialogs import StorageDialog

@@ -41,8 +41,8 @@ class RunCommands(QObject):
         self._training, self._pictures, self._prints = training, pictures, prints
         actions = window.actions_
         actions.connect(
-            start=self._on_start, pause=self._on_pause, stop=training.stop, run_report=self._on_report,
-            run_pdf=self._on_pdf,
+            start=self._on_start, pause=self._on_pause, stop=training.stop, run_pdf=self._on_pdf,
+            run_report=lambda: open_file(window.page("train").outcome.report),
         )  # fmt: skip
         for action in (actions.run_report, actions.run_pdf):
             action.setEnabled(False)
@@ -149,9 +149,6 @@ class RunCommands(QObject):
     def _on_not_written(self, message: str, details: str) -> None:
         self._on_state(self._training.state)
         self._window.go("train").notice.alarm(message, details)
-
-    def _on_report(self) -> None:
-        open_file(self._window.page("train").outcome.report)
 
     def _on_pdf(self) -> None:
         report = Path(self._window.page("train").outcome.report)

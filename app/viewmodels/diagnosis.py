@@ -184,8 +184,6 @@ class DiagnosisModel(ProcessModel):
 
     def close(self) -> None:
         self._end_process()
-        for task in self.findChildren(Task):  # also of its parts
-            task.cancel()
         self.verdicts.stop()
         self.plants.close()
         self.rows.close()

@@ -79,6 +79,10 @@ def test_places_and_switches_are_announced_as_one_of_several_and_a_click_leaves_
     window = start().window
     setup = window.go("train").setup
     button = window._buttons["train"]
+    for width, text in ((980, ""), (1300, "Train")):  # icons only
+        window.resize(width, 700)
+        qtbot.waitUntil(lambda text=text: button.text().strip() == text)
+    assert button.accessibleName() == "Train"
     qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
     assert button.isChecked()
     assert [name for name, b in window._buttons.items() if b.isChecked()] == ["train"]

@@ -75,8 +75,7 @@ def test_the_decisions_are_in_sight_in_a_small_window(panel, qtbot):
     qtbot.waitUntil(lambda: in_sight(panel.review.save), timeout=2000)
     panel.review.show_suspect(replace(panel.review._shown, label="x" * 80, suggested="y" * 80))
     button = panel.review.relabel
-    assert button.text().startswith("Relabel as y"), "Qt would cut both ends"
-    assert button.fontMetrics().horizontalAdvance(button.text()) < button.width()
+    assert button.fontMetrics().horizontalAdvance(button.text()) < button.width(), "Qt would cut both ends"
     assert panel.review.minimumSizeHint().width() <= panel.review.width(), "the text would get too few lines"
     panel.search.setText("no such photo")
     qtbot.waitUntil(panel.review.relabel.isHidden, timeout=2000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, final
+from typing import final
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
@@ -23,9 +23,6 @@ from core.errors import StorageError
 from core.percent import percent, stated
 from core.storage import write_file
 from core.text import csv_text
-
-MARGINS: Final = 60
-"""Pixels of the pane's width that a button's text does not get."""
 
 
 @final
@@ -119,7 +116,7 @@ class ReviewPane(QWidget):
         self.reason.setText(text.format(label=disease_name(suspect.label), suggested=suggested,
                                         probability=stated(suspect.probability), n=suspect.agreeing, total=NEIGHBOURS))
         verb, elide = tr("Relabel as {name}", name=suggested), Qt.TextElideMode.ElideMiddle
-        self.relabel.setText(self.fontMetrics().elidedText(verb, elide, self.width() - MARGINS))
+        self.relabel.setText(self.fontMetrics().elidedText(verb, elide, self.width() - 60))  # its margins
         self.relabel.setAccessibleName(verb)
 
     def _on_next(self) -> None:

@@ -21,8 +21,6 @@ SHORT: Final = 9
 """Length of a name that needs no second line."""
 LONGEST: Final = 260
 """Pixels of the name of a class; longer ones are cut in the middle."""
-PADDING: Final = 24
-"""Pixels beside the text of a header, in `resources/style.qss`."""
 
 
 @final
@@ -75,17 +73,15 @@ def _item(text: str, tip: str) -> QStandardItem:
 def two_lines(name: str) -> tuple[str, ...]:
     """A name broken at the space nearest to its middle, so that a column needs half the width."""
     spaces = [at for at, letter in enumerate(name) if letter == " "]
-    if not spaces or len(name) < SHORT:
-        return (name,)
-    middle = min(spaces, key=lambda at: abs(at - len(name) / 2))
-    return name[:middle], name[middle + 1 :]
+    middle = min(spaces, key=lambda at: abs(at - len(name) / 2), default=0)
+    return (name[:middle], name[middle + 1 :]) if middle and len(name) >= SHORT else (name,)
 
 
 def shortened(text: str, pixels: int) -> str:
     """A line of a header, cut in its middle: Qt cuts the end, where it counts without the style sheet's padding."""
     font = QApplication.font()
     font.setBold(True)
-    return QFontMetrics(font).elidedText(text, Qt.TextElideMode.ElideMiddle, pixels - PADDING)
+    return QFontMetrics(font).elidedText(text, Qt.TextElideMode.ElideMiddle, pixels - 24)  # padding of `style.qss`
 
 
 @final
