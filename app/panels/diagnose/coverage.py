@@ -53,7 +53,7 @@ class CoverageBar(QWidget):
                                   "leaf this is less accurate."))
         for box, checked in ((self.crop, model.crop), (self.leaves, model.leaves)):
             box.setChecked(checked)
-            box.toggled.connect(self._on_view)
+            box.toggled.connect(lambda _: model.set_view(crop=self.crop.isChecked(), leaves=self.leaves.isChecked()))
         threshold = holding(row(label(tr("Minimum confidence"), "caption"), self.slider))
         controls = Flow(threshold, self.crop, self.leaves, spacing=18)
         self.setLayout(column(controls, self.caption, spacing=4))
@@ -72,9 +72,6 @@ class CoverageBar(QWidget):
             self.slider.setRange(0, max(len(self._points) - 1, 0))
             self.slider.setValue(self._points.index(now) if now else 0)
         self._say()
-
-    def _on_view(self) -> None:
-        self._model.set_view(crop=self.crop.isChecked(), leaves=self.leaves.isChecked())
 
     def _on_moved(self, at: int) -> None:
         coverage = self._points[at].coverage
