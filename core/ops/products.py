@@ -87,6 +87,10 @@ def _depthwise_shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
     return (*read_window(attributes).output(height, width), channels)
 
 
+def _depthwise_parameters(attributes: Attributes, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
+    return _weight_and_bias(attributes, only_image(inputs)[2], *read_window(attributes).kernel, 1)
+
+
 def _depthwise_forward(call: Call) -> Result:
     seen = windows(call.inputs[0], read_window(call.attributes))
     return _add_bias(np.einsum("nyxcij,cij->nyxc", seen, call.parameters["weight"][..., 0]), call.parameters)
@@ -101,9 +105,7 @@ def _depthwise_backward(call: Call, result: Result, gradient: Array) -> Gradient
 
 DEPTHWISE_CONV2D: Final = Op(
     name="depthwise_conv2d", defaults={**_WINDOW, "kernel": (3, 3), **_WEIGHTS}, shape=_depthwise_shape,
-    parameters=lambda attributes, inputs: _weight_and_bias(
-        attributes, only_image(inputs)[2], *read_window(attributes).kernel, 1),
-    cost=_window_cost, forward=_depthwise_forward, backward=_depthwise_backward,
+    parameters=_depthwise_parameters, cost=_window_cost, forward=_depthwise_forward, backward=_depthwise_backward,
 )
 
 
@@ -114,10 +116,12 @@ def _dense_shape(attributes: Attributes, inputs: Sequence[Shape]) -> Shape:
     return (read_int(attributes, "units", low=1),)
 
 
+def _dense_parameters(attributes: Attributes, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
+    return _weight_and_bias(attributes, read_int(attributes, "units", low=1), only_input(inputs)[0])
+
+
 DENSE: Final = Op(
-    name="dense", defaults={"units": 0, **_WEIGHTS}, shape=_dense_shape,
-    parameters=lambda attributes, inputs: _weight_and_bias(
-        attributes, read_int(attributes, "units", low=1), only_input(inputs)[0]),
+    name="dense", defaults={"units": 0, **_WEIGHTS}, shape=_dense_shape, parameters=_dense_parameters,
     cost=lambda attributes, inputs, output: Cost(2 * inputs[0][0] * output[0], 4 * (inputs[0][0] + output[0])),
     forward=lambda call: _add_bias(call.inputs[0] @ call.parameters["weight"].T, call.parameters),
     backward=lambda call, result, dy: _gradients(
