@@ -1,4 +1,4 @@
-"""Launches of the implicit product: convolutions forward, and their input gradients with rotated filters."""
+"""Launches of the implicit product: convolutions and dense layers forward, and their input gradients."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from core.gpu.select import Case
 from core.ops.window import POINT, read_window
 
 CROSSED_PIXELS: Final = 4096
-"""Most pixels of an input gradient that reads the filters of the forward pass. With more, rotated filters are faster by
-1 to 2 %, more than packing them costs."""
+"""Most pixels of an input gradient that reads the filters of the forward pass. With more, rotated filters save more than
+packing them costs (`benchmarks.two_trees`)."""
 
 
 def add_forward(case: Case, launch: Launch) -> None:
