@@ -14,8 +14,8 @@ from core.gpu.select import Case
 from core.ops.window import POINT, read_window
 
 CROSSED_PIXELS: Final = 4096
-"""Most pixels of an input gradient that reads the filters of the forward pass. With more, rotated filters save more than
-packing them costs (`benchmarks.two_trees`)."""
+"""Most pixels of an input gradient that reads the filters of the forward pass. With more, rotated filters save more
+than packing them costs (`benchmarks.two_trees`)."""
 
 
 def add_forward(case: Case, launch: Launch) -> None:
