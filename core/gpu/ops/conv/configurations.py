@@ -93,8 +93,8 @@ def product_tiles(case: Case) -> tuple[Tile, ...]:
     frame, backward = case.frame, case.direction != FORWARD
     of = operands_of(frame, case.step, backward)
     out = of.x if backward else frame.tensor(case.step.output).first_of(of.slices)
-    ways = (False, True) if backward else (False,)  # the kernel's, of which an input gradient may take either
-    found = _tiles(PRODUCT, frame, lambda tile: max(implicit_gemm.shared_bytes(tile, frame.element, w) for w in ways))
+    crossed = backward and of.shares_filters(frame.batch)
+    found = _tiles(PRODUCT, frame, lambda tile: implicit_gemm.shared_bytes(tile, frame.element, crossed))
     return rank_tiles(found, of.slices * frame.batch * out.height * out.width, out.padded, frame.processors)
 
 

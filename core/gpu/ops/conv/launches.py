@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from core.gpu.frame import bias_of
 from core.gpu.launch import PLAIN, RELU, Launch, Tensor, blocks_of, make_launch
@@ -12,10 +11,6 @@ from core.gpu.ops.conv.geometry import THREE, is_fire, reads_image, slices_of, w
 from core.gpu.ops.conv.operands import operands_of, pack_backward, padded_depth
 from core.gpu.select import Case
 from core.ops.window import POINT, read_window
-
-CROSSED_PIXELS: Final = 4096
-"""Most pixels of an input gradient that reads the filters of the forward pass. With more, rotated filters save more
-than packing them costs (`benchmarks.two_trees`)."""
 
 
 def add_forward(case: Case, launch: Launch) -> None:
@@ -78,7 +73,7 @@ def write_input(case: Case) -> None:
         "total": blocks_of(kh, sy) * blocks_of(kw, sx) * dy.padded, "channels": dy.padded, "kernel_height": kh,
         "kernel_width": kw, "bias": 0, "activation": 0, **windows, **target.values,
     }  # fmt: skip
-    if phases == 1 and (kh, kw) == POINT.kernel and frame.batch * values["area"] <= CROSSED_PIXELS:
+    if of.shares_filters(frame.batch):
         kind, weight, depth = "crossed", of.pack_rows(frame, step), of.taps.total
     else:
         kind, depth = "phases" if phases > 1 else "point" if (kh, kw) == POINT.kernel else "window", values["total"]

@@ -21,6 +21,9 @@ from core.program import Step
 
 DEPTH_BYTES: Final = 128
 """Rows of packed bf16 filters are padded to the longest row of a stage."""
+CROSSED_PIXELS: Final = 4096
+"""Most pixels of an input gradient that reads the filters of the forward pass. With more, rotated filters save more
+than packing them costs (`benchmarks.two_trees`)."""
 
 
 @final
@@ -118,6 +121,11 @@ class Operands:
     taps: Taps
     filters: Callable[[], Array]
     slices: int = 1
+
+    def shares_filters(self, images: int) -> bool:
+        """Whether the input gradient, of the shape of `x`, reads the filters of the forward pass, across their rows."""
+        is_point = self.window.kernel == POINT.kernel and self.window.stride == POINT.stride
+        return is_point and images * self.x.height * self.x.width <= CROSSED_PIXELS
 
     def pack_rows(self, frame: Frame, step: Step) -> int:
         """Address of the filters, row by row."""
