@@ -17,13 +17,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from benchmarks.clock import Clock
 from benchmarks.pytorch import torch
 from benchmarks.record import Row, make_row, write_results
 from core.gpu.compilation.cuda import cuda
 from core.gpu.kernel_entries import ROUNDED, TABLE
+from core.gpu.launch import THREADS, blocks_of
 from core.gpu.ops.conv.im2col import unfold
 from core.gpu.prepared import current_stream
 from core.ops.registry import KernelCase
@@ -177,11 +176,11 @@ def time_unfolding(clock: Clock) -> dict[str, float]:
         x = torch.randn(1, channels, 122, 122, device="cuda")
         wanted = torch.nn.functional.unfold(x, 3, padding=1)
         columns = torch.full((122 * 122, 9 * channels), float("nan"), device="cuda")
-        ours, given = cuda.as_cuda_array(columns), cuda.as_cuda_array(x.permute(0, 2, 3, 1).contiguous())
+        ours, lines = cuda.as_cuda_array(columns), x.permute(0, 2, 3, 1).reshape(1, 122, 122 * channels)
+        given, grid = cuda.as_cuda_array(lines), (122, blocks_of(122 * 9 * channels, THREADS))
 
-        def run(given: Any = given, ours: Any = ours) -> None:
-            pair = np.int32(1), np.int32(1)
-            kernel[len(ours), 128, current_stream()](given, ours, 122, 122, 3, pair, pair)
+        def run(given: Any = given, ours: Any = ours, grid: Any = grid, channels: int = channels) -> None:
+            kernel[grid, THREADS, current_stream()](given, ours, 122, 122, 3 * channels, channels, (1, 1), (1, 1))
 
         run()
         torch.cuda.synchronize()

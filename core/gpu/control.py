@@ -1,11 +1,12 @@
 """The control block: what a step needs from the host, copied to the device before each replay of a captured graph.
 
-`SETTINGS` declares the fields. The host writes them by name (`Control`), a kernel reads them by name (`make_reader`).
+`Settings` declares the fields. The host writes them by name (`Control`), a kernel reads them by name (`make_reader`).
 The settings are followed by the batch's labels, indices, augmentation parameters and targets.
 """
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any, Final, NamedTuple, final
 
 import numpy as np
@@ -15,24 +16,30 @@ from core.gpu.compilation.ptx import load1, load_float
 from core.ops.contract import Array
 from core.ops.photo import AUGMENTATION_SIZE
 
-IMAGES: Final = np.dtype([("address", np.uint64), ("height", np.int32), ("width", np.int32)])
-"""A set of images of one size on the device."""
 
-SETTINGS: Final = np.dtype(
-    [
-        ("photos", np.int32),  # real photos of the batch; the others are not counted
-        ("step", np.int32), ("seed", np.uint32), ("photo0", np.int32),  # what random bits are drawn from
-        ("rate", np.float32), ("root", np.float32), ("shrink", np.float32), ("average", np.float32),  # `Scalars`
-        ("factor", np.float32),  # of the gradient: 1 over the parts of an accumulated step
-        ("share", np.float32),  # of the batch in the loss
+class Images(ctypes.Structure):
+    """A set of images of one size on the device."""
+
+    _fields_ = (("address", ctypes.c_uint64), ("height", ctypes.c_int32), ("width", ctypes.c_int32))
+
+
+class Settings(ctypes.Structure):
+    """The fields in memory order. See `core.optim.optimizer.Scalars`, `core.ops.photo`."""
+
+    _fields_ = (
+        ("photos", ctypes.c_int32),  # real photos of the batch; the others are not counted
+        # what random bits are drawn from
+        ("step", ctypes.c_int32), ("seed", ctypes.c_uint32), ("photo0", ctypes.c_int32),
+        *((name, ctypes.c_float) for name in ("rate", "root", "shrink", "average")),  # `Scalars`
+        ("factor", ctypes.c_float),  # of the gradient: 1 over the parts of an accumulated step
+        ("share", ctypes.c_float),  # of the batch in the loss
         # for synchronized batch norm: photos of all ranks over their number; 0 where none of them are this rank's
-        ("rank_photos", np.float32), ("counted", np.float32),
-        ("spare", np.int32, 4),  # unused, up to 64 bytes
-        ("source", IMAGES), ("masks", IMAGES), ("backgrounds", IMAGES),
-        ("spare2", np.int32, 4),  # unused, up to 128 bytes: the labels begin there
-    ]
-)  # fmt: skip
-"""The fields in memory order. See `core.optim.optimizer.Scalars`, `core.ops.photo`."""
+        ("rank_photos", ctypes.c_float), ("counted", ctypes.c_float),
+        ("spare", ctypes.c_int32 * 4),  # unused, up to 64 bytes
+        ("source", Images), ("masks", Images), ("backgrounds", Images),
+        ("spare2", ctypes.c_int32 * 4),  # unused, up to 128 bytes: the labels begin there
+    )  # fmt: skip
+
 
 BACKGROUNDS: Final = ("masks", "backgrounds")
 """The fields with the addresses of backgrounds."""
@@ -40,13 +47,19 @@ BACKGROUNDS: Final = ("masks", "backgrounds")
 
 def offset(name: str) -> int:
     """Byte offset of a field of the block."""
-    return int(SETTINGS.fields[name][1])  # type: ignore[index]
+    return int(getattr(Settings, name).offset)
+
+
+TYPES: Final[dict[str, Any]] = {field[0]: field[1] for field in Settings._fields_}
+LOADS: Final[dict[Any, Any]] = {
+    ctypes.c_int32: (load1, types.int32), ctypes.c_uint32: (load1, types.uint32),
+    ctypes.c_float: (load_float, types.float32),
+}  # fmt: skip
 
 
 def make_reader(name: str) -> Any:
     """Device function: a field of 4 bytes of the control block at `control`."""
-    at, kind = offset(name), SETTINGS[name]
-    load, convert = load_float if kind == np.float32 else load1, getattr(types, kind.name)
+    at, (load, convert) = offset(name), LOADS[TYPES[name]]
 
     @device_function
     def read(control: Any) -> Any:
@@ -72,7 +85,7 @@ class Offsets(NamedTuple):
 def find_offsets(batch: int, target_size: int = 0) -> Offsets:
     """Offsets for a batch; `target_size` is the number of float32 targets per photo."""
     step = -(-4 * batch // 64) * 64
-    labels = SETTINGS.itemsize
+    labels = ctypes.sizeof(Settings)
     augmentation = labels + 2 * step
     targets = augmentation + 4 * AUGMENTATION_SIZE * batch
     return Offsets(labels, labels + step, augmentation, targets, targets + 4 * target_size * batch)
@@ -84,8 +97,8 @@ class Control:
 
     def __init__(self, raw: Array, batch: int, target_size: int = 0) -> None:
         at = find_offsets(batch, target_size)
-        self.settings = raw[: SETTINGS.itemsize].view(SETTINGS)
-        self.settings["share"] = 1
+        self.settings = Settings.from_buffer(raw.data)
+        self.settings.share = 1
         self.labels = raw[at.labels : at.labels + 4 * batch].view(np.int32)
         self.index = raw[at.indices : at.indices + 4 * batch].view(np.int32)
         self.augmentation = raw[at.augmentation : at.targets].view(np.float32).reshape(batch, AUGMENTATION_SIZE)
@@ -95,7 +108,7 @@ class Control:
 def make_block(batch: int, target_size: int = 0, **settings: float) -> Array:
     """The bytes of a block with these settings; everything else is zero."""
     raw = np.zeros(find_offsets(batch, target_size).end, np.uint8)
-    fields: Any = Control(raw, batch, target_size).settings
+    fields = Control(raw, batch, target_size).settings
     for name, value in settings.items():
-        fields[name] = value
+        setattr(fields, name, value)
     return raw

@@ -80,12 +80,13 @@ class CudaPlan(Plan):
         arrays = {name: at["arena"] + offset for name, offset in arena.offsets.items()}
         self._blocks["pack_indices"].put(frame.packs.whole())
         self._blocks["tables"].put(frame.tables.whole())
+        self._report = Pinned(64)
+        at["report"] = self._report.address
         self._lists = write_lists(frame, at, arrays, self._optimizer, self.ranks > 1)
         self._functions = self._device.load([n.recipe for launches in self._lists.values() for n in launches])
         self._streams = self._stream, self._side, ahead, bucket = [self._device.new_stream() for _ in range(4)]
         self._average = GradientAverage(self._communicator, self.layout, self._stream, self._side, bucket)
         self._graphs: dict[str, CapturedGraph] = {}
-        self._totals = Pinned(64)
         self._staging = Staging(self.batch, self.program.target_size, self._blocks["control"], self._stream, ahead)
         self._control = self._staging.control
         if self.training:
@@ -143,7 +144,7 @@ class CudaPlan(Plan):
             raise InputError("A plan for training does not predict; compile one for inference and load the weights.")
         count = self._put_batch(batch)
         self._replay("predict")
-        self._staging.send_ahead()
+        self._send_ahead()
         self._device.synchronize()
         classes = self.program.output.shape[-1]
         logits = self._blocks["logits"].get(self.batch * classes, np.float32).reshape(self.batch, classes)
@@ -167,7 +168,7 @@ class CudaPlan(Plan):
         return np.ascontiguousarray(array).reshape(self.batch, *value.shape)
 
     def announce(self, batch: PhotoBatch | None) -> None:
-        self._staging.announce(None if batch is None else batch.photos)
+        self._staging.announce(batch)
 
     def gradient(self, batch: PhotoBatch, accumulate: bool = False, share: float = 1.0) -> StepResult:
         self._begin_part(batch, share, accumulate)
@@ -179,7 +180,7 @@ class CudaPlan(Plan):
         if not accumulate:
             self._parts, self._photos = 0, batch.first
         self._parts += 1
-        self._control.settings["step"], self._control.settings["share"] = self._step, share
+        self._control.settings.step, self._control.settings.share = self._step, share
 
     def _step_result(self, batch: PhotoBatch, name: str) -> StepResult:
         count = self._put_batch(batch)
@@ -191,10 +192,9 @@ class CudaPlan(Plan):
 
     def _run_step(self, name: str, photos: int) -> StepResult:
         self._replay(name)
-        self._blocks["totals"].queue_to(self._totals, 16, self._stream)
-        self._staging.send_ahead()
+        self._send_ahead()
         self._synchronize()
-        loss, hits, norm = (float(v) for v in self._totals.array[:12].view(np.float32))
+        loss, hits, norm = self._report.array[:12].view(np.float32).tolist()
         return StepResult(loss, round(hits * self.ranks if name in AVERAGED else hits), photos, norm)
 
     def average(self, result: StepResult) -> StepResult:
@@ -204,7 +204,7 @@ class CudaPlan(Plan):
 
     def _check_against_reference(self, photos: int, before: Mapping[str, Array]) -> None:
         """`before`: the gradients of earlier parts of the batch, which this part's were added to."""
-        mode = Mode(training=True, seed=self._seed, step=int(self._control.settings["step"][0]), photo0=self._photos)
+        mode = Mode(training=True, seed=self._seed, step=self._control.settings.step, photo0=self._photos)
         weights, gradients = self.weights(), {name: g - before.get(name, 0) for name, g in self.gradients().items()}
         verify_program(self.program, weights, gradients, self.read, self._precision, mode, photos)
 
@@ -232,8 +232,8 @@ class CudaPlan(Plan):
         """Count the step and write its scalars to the control block."""
         self._step += 1
         now, settings = scalars(self._optimizer, learning_rate, self._step), self._control.settings
-        settings["rate"], settings["root"] = now.rate, now.root
-        settings["shrink"], settings["average"] = now.shrink, now.average
+        settings.rate, settings.root = now.rate, now.root
+        settings.shrink, settings.average = now.shrink, now.average
 
     def fits(self, size: int) -> bool:
         return fits(size, self._device.memory()[0])
@@ -261,7 +261,7 @@ class CudaPlan(Plan):
                 self._blocks.pop(name).close()
             self._blocks[name] = Block(array.nbytes)
             self._blocks[name].put(array)
-            settings[name] = self._blocks[name].address, *array.shape[1:3]
+            setattr(settings, name, (self._blocks[name].address, *array.shape[1:3]))
 
     def borrow_photos(self, owner: CudaPlan) -> None:
         self._owner = owner
@@ -323,7 +323,7 @@ class CudaPlan(Plan):
         self._graphs.clear()
         self._staging.close()
         self._average.close()
-        self._totals.close()
+        self._report.close()
         for block in self._blocks.values():
             block.close()
         self._blocks.clear()
@@ -334,16 +334,19 @@ class CudaPlan(Plan):
         """Queue the copies of a batch. Returns its number of photos."""
         self._device.activate()
         settings = self._control.settings
-        settings["seed"], settings["photo0"] = self._seed & 0xFFFFFFFF, self._photos
-        settings["factor"] = 1 / max(self._parts, 1)
+        settings.seed, settings.photo0 = self._seed & 0xFFFFFFFF, self._photos
+        settings.factor = 1 / max(self._parts, 1)
         if self.sync_batch_norm:
             photos = batch.photos_of_ranks(self._parts - 1, self.batch, self.ranks)
-            settings["rank_photos"], settings["counted"] = photos.mean(), photos[self._communicator.rank] > 0
+            settings.rank_photos, settings.counted = photos.mean(), photos[self._communicator.rank] > 0
         owner = self._owner
         for name in BACKGROUNDS:
-            settings[name] = owner._control.settings[name]
+            setattr(settings, name, getattr(owner._control.settings, name))
         kept_at = owner._blocks["photos"].address if owner._kept is not None else 0
         return self._staging.put(batch, owner._kept, kept_at, owner._backgrounds)
+
+    def _send_ahead(self) -> None:
+        self._staging.send_ahead(self._owner._kept, self._owner._backgrounds)
 
     def _launch(self, launch: Launch, stream: Any) -> None:
         self._functions[launch.recipe].launch(

@@ -249,7 +249,8 @@ def prepare_update(
 ) -> Work:
     """The launches on float32 arrays, as long as `decayed`, at the addresses `theirs` by name."""
     roles, count = np.where(decayed > 0, 2, 1).astype(np.uint8), decayed.size
-    sizes = {"roles": count, "control": _settings_of(now).nbytes, "sums": 4 * NORM_BLOCKS, "totals": 16, "results": 16}
+    sizes = {"roles": count, "control": _settings_of(now).nbytes, "sums": 4 * NORM_BLOCKS, "results": 16}
+    sizes |= {"totals": 16, "report": 16}
     at = allocate(sizes, {"roles": roles, "control": _settings_of(now)})
     names = ("weights", "gradient", *(("average",) if optimizer.average > 0 else ()))
     own = dict(zip(("first", "second"), moments(optimizer), strict=False))

@@ -6,11 +6,13 @@ computes from one, the photos announced for the next step are copied to the othe
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias, final
+from contextlib import suppress
+from typing import Any, TypeAlias, cast, final
 
 import numpy as np
 
 from core.device import STREAM_BUFFERS, PhotoBatch
+from core.errors import InputError
 from core.gpu.control import Control
 from core.gpu.driver.memory import Block, Pinned
 from core.gpu.graph_capture import Event
@@ -55,18 +57,20 @@ class Staging:
         self.control = Control(self._pinned.array, batch, target_size)
         self._buffers: list[Buffer] = []
         self._current = 0
-        self._announced: Array | None = None
+        self._announced: PhotoBatch | None = None
+        self._checked: tuple[Any, ...] = ()
+        """The announced batch, and the photos and backgrounds with which it was checked."""
 
     def put(
         self, batch: PhotoBatch, kept: Array | None, kept_address: int, backgrounds: Backgrounds | None = None
     ) -> int:
         """Queue the copies of a batch. Returns its number of photos. Raises InputError if it does not fit."""
-        source = batch.check(kept, self._batch, backgrounds, self._target_size)
+        source = self._check(batch, kept, backgrounds)
         count, photos = len(batch.augmentation), batch.photos
         c, settings = self.control, self.control.settings
-        settings["photos"] = count
+        settings.photos = count
         address = kept_address if photos is None else self._stream_photos(photos)
-        settings["source"] = address, *source.shape[1:3]
+        settings.source = address, *source.shape[1:3]
         c.augmentation[:count] = batch.augmentation
         c.labels[:count] = batch.labels
         if batch.targets is not None:
@@ -78,13 +82,26 @@ class Staging:
     def copy_control(self) -> None:
         self._block.queue_from(self._pinned, self._pinned.size, self._stream)
 
-    def announce(self, photos: Array | None) -> None:
-        """Announce the photos of the batch after the next."""
-        self._announced = photos
+    def _check(self, batch: PhotoBatch, kept: Array | None, backgrounds: Backgrounds | None) -> Array:
+        """Return the photos of a batch that fits, as `PhotoBatch.check`; each is checked once."""
+        given = batch, kept, backgrounds
+        if not self._checked or any(one is not other for one, other in zip(given, self._checked, strict=True)):
+            return batch.check(kept, self._batch, backgrounds, self._target_size)
+        return cast("Array", kept if batch.photos is None else batch.photos)
 
-    def send_ahead(self) -> None:
-        """Copy the announced photos to the free buffer, while the step queued before computes."""
-        photos, self._announced = self._announced, None
+    def announce(self, batch: PhotoBatch | None) -> None:
+        """Announce the batch after the next."""
+        self._announced = batch
+
+    def send_ahead(self, kept: Array | None, backgrounds: Backgrounds | None) -> None:
+        """Check the announced batch and copy its photos to the free buffer, while the step queued before computes."""
+        batch, self._announced, self._checked = self._announced, None, ()
+        if batch is None:
+            return
+        with suppress(InputError):  # its own step raises it
+            self._check(batch, kept, backgrounds)
+            self._checked = batch, kept, backgrounds
+        photos = batch.photos
         if photos is None or (self._buffers and self._buffers[0].block.size < photos.nbytes):
             return  # the buffers are in use: `put` enlarges them
         self.make_room(photos.nbytes)
@@ -121,7 +138,7 @@ class Staging:
         self._buffers = []
 
     def close(self) -> None:
-        self._announced = None
+        self._announced, self._checked = None, ()
         self._close_buffers()
         self._pinned.close()
 

@@ -51,6 +51,8 @@ def take_step(plan: Plan, batch: PhotoBatch, learning_rate: float, following: Ph
 
 def shares_of_parts(plan: Plan, labels: Array, parts: int) -> list[float]:
     """The share of every part of a step with these labels; each rank has `parts` parts, the last may be empty."""
+    if parts * plan.ranks == 1:
+        return [1.0]
     loss = plan.program.steps[-1].attributes
     weights = read_numbers(loss, "class_weights") if "class_weights" in loss else ()  # all are equal
     firsts = range(0, plan.ranks * parts * plan.batch, plan.batch)

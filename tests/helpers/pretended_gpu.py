@@ -47,7 +47,9 @@ class PretendedDriver:
         return DONE, block.ctypes.data
 
     def cuMemHostAlloc(self, size, flags):  # noqa: N802
-        return self.cuMemAlloc(size)
+        done, address = self.cuMemAlloc(size)
+        self.blocks[address][:] = 0  # the results of steps, which no kernel writes
+        return done, address
 
     def cuMemFree(self, pointer):  # noqa: N802
         del self.blocks[int(pointer)]
@@ -64,7 +66,7 @@ class PretendedDriver:
         ctypes.memmove(int(target), int(source), size)
         return (DONE,)
 
-    cuMemcpyDtoH = cuMemcpyHtoDAsync = cuMemcpyDtoHAsync = _copy  # noqa: N815
+    cuMemcpyDtoH = cuMemcpyHtoDAsync = _copy  # noqa: N815
 
     def cuMemcpyHtoD(self, target, source, size):  # noqa: N802
         self.under_way = True

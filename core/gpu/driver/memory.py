@@ -45,10 +45,6 @@ class Block:
         """Queue a copy of `size` bytes from pinned memory."""
         check(driver.cuMemcpyHtoDAsync(self.address, source.address, size, stream))
 
-    def queue_to(self, target: Pinned, size: int, stream: Any) -> None:
-        """Queue a copy of `size` bytes to pinned memory."""
-        check(driver.cuMemcpyDtoHAsync(target.address, self.address, size, stream))
-
     def close(self) -> None:
         if self.address:
             check(driver.cuMemFree(self._pointer))
@@ -66,7 +62,7 @@ def _wait() -> None:
 
 @final
 class Pinned:
-    """Pinned host memory, from and to which the device copies asynchronously; `array` is uint8."""
+    """Pinned host memory, which the device copies from and kernels write to by its address; `array` is uint8."""
 
     def __init__(self, size: int) -> None:
         self.size = max(size, 256)

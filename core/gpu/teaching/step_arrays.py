@@ -137,7 +137,7 @@ class StepArrays:
         step, frame = self.step, self.frame
         if role in ("labels", "targets", "class_weights"):
             return self._of_loss(role)
-        if role in (control.SETTINGS.names or ()):  # an integer that changes from step to step
+        if hasattr(control.Settings, role):  # an integer that changes from step to step
             return DeviceArray(self, frame.block("control") + control.offset(role), (1,))
         if role == "bias" and role not in self._parameters:
             return self.zeros(self._parameters["weight"].shape[0])

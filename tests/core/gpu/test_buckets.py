@@ -48,7 +48,7 @@ def test_synchronized_sums_are_averaged_right_after_they_are_computed(monkeypatc
     found = [(queued - before - 1, blocks[0][0]) for queued, blocks in ranks.calls[: len(sums)]]
     assert found == [(number, launches[number].values[1]) for number in sums]
     assert len(ranks.calls) == len(sums) + (kind == "step")
-    assert (settings["rank_photos"], settings["counted"]) == (5, 1)
+    assert (settings.rank_photos, settings.counted) == (5, 1)
     plan.close()
 
 

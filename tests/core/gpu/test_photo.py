@@ -25,8 +25,7 @@ def write_photos(frame, memory, photos, augmentation, index):
     offsets = control.find_offsets(PHOTOS)
     block, source = memory.reserve(offsets.end), memory.reserve(photos.nbytes + BEHIND)
     memory.put(source, photos)
-    settings = np.zeros(1, control.SETTINGS)
-    settings["photos"], settings["source"] = COUNT, (source, *photos.shape[1:3])
+    settings = np.frombuffer(control.Settings(photos=COUNT, source=(source, *photos.shape[1:3])), np.uint8)
     for at, values in ((0, settings), (offsets.indices, index), (offsets.augmentation, augmentation)):
         memory.put(block + at, values)
     image_launch(frame)

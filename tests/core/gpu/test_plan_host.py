@@ -108,7 +108,7 @@ def test_announced_photos_travel_while_the_step_before_them_computes(driver, mon
 
     def launch(graph, stream):
         current = staging._buffers[staging._current]
-        address = int(plan._control.settings["source"]["address"][0])
+        address = plan._control.settings.source.address
         seen.append([address == current.block.address, *(on_device(current, b.photos) for b in batches)])
         return (real.CUresult.CUDA_SUCCESS,)
 
@@ -130,6 +130,28 @@ def test_announced_photos_travel_while_the_step_before_them_computes(driver, mon
     assert all(a is b for a, b in zip(sent, expected, strict=True))
     assert first is not batches[1].photos
     assert not driver.blocks
+
+
+@pytest.mark.usefixtures("driver")
+def test_an_announced_batch_is_checked_once_before_its_step(monkeypatch):
+    graph, plan = training_plan()
+    first, second = batch_for(graph, 6, seed=0), batch_for(graph, 6, seed=1)
+    wrong, checked, check = replace(first, labels=first.labels[:5]), [], PhotoBatch.check
+    monkeypatch.setattr(PhotoBatch, "check", lambda *given: (checked.append(given[0]), check(*given))[1])
+    for batch, following in ((first, second), (second, wrong)):
+        plan.announce(following)
+        plan.gradient(batch)
+        assert checked[-1] is following
+    with pytest.raises(InputError, match="5 labels for 6 photos"):
+        plan.gradient(wrong)
+    assert [id(batch) for batch in checked] == [id(batch) for batch in (first, second, wrong, wrong)]
+    plan.keep_photos(first.photos)
+    plan.announce(second)
+    plan.gradient(first)
+    plan.keep_photos(second.photos)  # checked with the photos before these
+    plan.gradient(second)
+    assert len(checked) == 7
+    plan.close()
 
 
 def test_photos_that_do_not_fit_are_streamed_and_counted(monkeypatch):
@@ -206,7 +228,7 @@ def test_a_batch_of_one_part_is_one_replay_of_the_whole_step(driver):
 @pytest.mark.usefixtures("driver")
 def test_a_step_that_is_not_finite_does_not_count():
     graph, plan = training_plan()
-    plan._blocks["totals"].put(np.array([np.nan, 0, 1, 0], np.float32))
+    plan._report.array[:12].view(np.float32)[:] = np.nan, 0, 1
     assert not plan.train_step(batch_for(graph, 6), 0.1).is_finite
     assert int(plan.state()["step"]) == 0
     plan.close()
@@ -250,14 +272,15 @@ def test_a_plan_looks_at_the_photos_and_backgrounds_of_another_also_after_a_rese
     assert len(driver.blocks) == before + 3
     for _ in range(2):
         other.predict(batch)
-        settings = other._control.settings[0]
-        assert settings["source"]["address"] == owner._blocks["photos"].address
-        assert (settings["source"]["height"], settings["backgrounds"]["width"]) == (30, 9)
-        assert all(settings[name]["address"] == owner._blocks[name].address for name in ("masks", "backgrounds"))
+        settings = other._control.settings
+        assert settings.source.address == owner._blocks["photos"].address
+        assert (settings.source.height, settings.backgrounds.width) == (30, 9)
+        assert settings.masks.address == owner._blocks["masks"].address
+        assert settings.backgrounds.address == owner._blocks["backgrounds"].address
         device.reset()
     streamed = batch_for(graph, 3)
     other.predict(streamed)
-    assert other._control.settings[0]["source"]["address"] != owner._blocks["photos"].address
+    assert other._control.settings.source.address != owner._blocks["photos"].address
     other.close()
     owner.close()
     assert not driver.blocks

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.gpu.compilation.arrays import Batch, Int, Matrix, Pair, float32
+from core.gpu.compilation.arrays import Batch, Cube, Int, Matrix, Pair, float32, index, int32
 from core.gpu.compilation.cuda import cuda
+from core.gpu.launch import THREADS, blocks_of
 from core.gpu.ops.dense.product import add_bias, launch_product, product_nn, product_nt, product_tn
 from core.gpu.teaching.candidates import geometry, groups, window_of
 from core.gpu.teaching.column_sums import launch_bias_gradient
@@ -21,16 +22,23 @@ from core.ops.window import POINT, read_window
 
 
 @kernel
-def unfold(x: Batch, columns: Matrix, rows: Int, across: Int, width: Int, stride: Pair, pad: Pair) -> None:
-    """One block per row of `columns` (N rows across, kh width C): neighbouring threads copy neighbouring channels."""
-    pixel, depth = cuda.blockIdx.x, x.shape[3]
-    y0 = pixel // across % rows * stride[0] - pad[0]
-    z0 = pixel % across * stride[1] - pad[1]
-    for inner in range(cuda.threadIdx.x, columns.shape[1], cuda.blockDim.x):
-        c, tap = inner % depth, inner // depth
-        y, z = y0 + tap // width, z0 + tap % width
-        inside = 0 <= y < x.shape[1] and 0 <= z < x.shape[2]
-        columns[pixel, inner] = x[pixel // (rows * across), y, z, c] if inside else float32(0)
+def unfold(
+    x: Cube, columns: Matrix, rows: Int, across: Int, line: Int, depth: Int, stride: Pair, pad: Pair
+) -> None:  # fmt: skip
+    """One thread per element of `columns` (N rows across, kh kw C); blockIdx.x is a row of the output.
+
+    The pixels of a window's row are neighbours in x ``(N, H, W C)``: `line` (kw C) elements. Unsigned numbers of 32
+    bits are divided much faster than those of 64.
+    """
+    i, size = index(cuda.blockIdx.y * cuda.blockDim.x + cuda.threadIdx.x), index(columns.shape[1])
+    pixel, inner = int32(i // size), int32(i % size)
+    if pixel >= across:
+        return
+    ky = int32(index(inner) // index(line))
+    y = cuda.blockIdx.x % rows * stride[0] - pad[0] + ky
+    z = (pixel * stride[1] - pad[1]) * depth + inner - ky * line
+    inside = 0 <= y < x.shape[1] and 0 <= z < x.shape[2]
+    columns[cuda.blockIdx.x * across + pixel, inner] = x[cuda.blockIdx.x // rows, y, z] if inside else float32(0)
 
 
 @kernel
@@ -69,8 +77,11 @@ def _unfolded(case: KernelCase, arrays: StepArrays) -> Any:
         return as_matrix(x)
     rows, across, _ = case.output
     height, width = read_window(case.attributes).kernel
-    columns = arrays.scratch("columns", (x.shape[0] * rows * across, height * width * x.shape[3]))
-    unfold[at((columns.shape[0],), (128,))](x, columns, rows, across, width, *geometry(case))
+    count, side, _, depth = x.shape
+    columns = arrays.scratch("columns", (count * rows * across, height * width * depth))
+    where = at((count * rows, blocks_of(across * columns.shape[1], THREADS)), (THREADS,))
+    lines = x.reshape(count, side, x.size // (count * side))
+    unfold[where](lines, columns, rows, across, width * depth, depth, *geometry(case))
     return columns
 
 

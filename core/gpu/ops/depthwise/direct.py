@@ -5,7 +5,8 @@ the taps whose output position exists). The taps of an average are one over the 
 (`core.ops.pooling`). The weight gradient is summed in parts, in a fixed order:
 
     grid: (vectors / wide, rows of the window / those of a block, splits of the pixels)
-    block: 256 threads = rows of `wide` vectors; each row takes every (256 / wide)-th pixel of the split
+    block: up to 256 threads = rows of `wide` vectors; a row takes every pixel of the split whose number is its own,
+           modulo the rows
     registers: sums of all taps if they are few, else of one row, and of the bias
     shared memory: one float32 vector per thread, added by row
 
@@ -120,7 +121,8 @@ def make_depthwise_weight(element: int, shape: tuple[int, int, int, int], tap_ro
     def depthwise_weight(x, dy, partial, pixels, split, wide, sides, top, left):
         shared = cuda.shared.array(STORED, f32)
         t, ky = i32(cuda.threadIdx.x), i32(i32(cuda.blockIdx.y) * tap_rows)
-        rows = i32(256 // wide)
+        threads = i32(cuda.blockDim.x)
+        rows = i32(threads // wide)
         ty = i32(t // wide)
         first, vectors = i32(i32(cuda.blockIdx.x) * wide), pixels.vectors  # `first`: vector of the block
         vector = i32(first + t - ty * wide)
@@ -147,7 +149,7 @@ def make_depthwise_weight(element: int, shape: tuple[int, int, int, int], tap_ro
                     for i in range(VEC):
                         at = tap * VEC + i
                         sums[at] = f32(sums[at] + (f32(value[i] * other[i]) if ok else f32(0.0)))
-        block, count = (t, i32(THREADS), wide, rows), i32(i32(min(wide, i32(vectors - first))) * VEC)
+        block, count = (t, threads, wide, rows), i32(i32(min(wide, i32(vectors - first))) * VEC)
         for tap in range(TAPS + 1):
             if tap < TAPS or ky == 0:  # one row of blocks stores the bias gradient
                 row = i32(ky * KW + tap) if tap < TAPS else i32(KH * KW)

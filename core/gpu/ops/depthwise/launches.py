@@ -26,6 +26,8 @@ HALO: Final = 2
 """Rows that a strip reads beside its own."""
 MOST_SUMS: Final = 36
 """Sums of taps in the registers of a thread: those of 3x3 in float32."""
+MOST_ROWS: Final = 32
+"""Rows of threads of a block that sums the weight gradient: their sums are added one after the other."""
 UNMASKED: Final = {"mask": 0, "masking": 0, "accumulate": 0}
 """A result that is written as it is; its mask has the pitch of the result."""
 
@@ -200,6 +202,7 @@ def weights_direct(case: Case) -> None:
     (kh, kw), pixels, vectors = window.kernel, frame.batch * dy.height * dy.width, dy.vectors
     size, wide, tap_rows = (kh * kw + 1) * dy.padded, min(vectors, 32), kh if kh * kw * dy.vector <= MOST_SUMS else 1
     across = blocks_of(vectors, wide) * (kh // tap_rows)
+    rows = min(THREADS // wide, MOST_ROWS)
     split = max(64, blocks_of(pixels, max(1, 2 * SUM_BLOCKS * frame.processors // across)))
     splits = blocks_of(pixels, split)
     values = {
@@ -210,7 +213,7 @@ def weights_direct(case: Case) -> None:
     constants = (frame.element, (*window.kernel, *window.stride), tap_rows)
     frame.add(make_launch(
         step.node, "backward_weight", direct.make_depthwise_weight, constants, direct.WEIGHT_SIGNATURE,
-        values, (blocks_of(vectors, wide), kh // tap_rows, splits), (THREADS,), stream=1,
+        values, (blocks_of(vectors, wide), kh // tap_rows, splits), (rows * wide,), stream=1,
         resident=RESIDENT if kw <= 3 else 2,  # the sums of a longer row of taps need more registers
     ))  # fmt: skip
     _add_sum(case, splits, size)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from core.gpu.arguments import CONTROL, KernelSignature, arguments, divisions, ints, pointers
 from core.gpu.compilation import ptx
 from core.gpu.compilation.cuda import cuda, device_function, f32, i32, i64, u32, u64
-from core.gpu.control import IMAGES, find_offsets, offset, read_photos
+from core.gpu.control import Images, find_offsets, offset, read_photos
 from core.gpu.frame import Frame
 from core.gpu.launch import RESIDENT, THREADS, Launch, blocks_of, make_launch
 from core.gpu.parts.vectors import clear, divide
@@ -42,7 +42,7 @@ IMAGE: Final = KernelSignature((
 ))  # fmt: skip
 
 _MASKS, _BACKGROUNDS = (offset(name) - offset("source") for name in ("masks", "backgrounds"))
-_HEIGHT, _WIDTH = (int(IMAGES.fields[name][1]) for name in ("height", "width"))  # type: ignore[index]
+_HEIGHT, _WIDTH = Images.height.offset, Images.width.offset
 
 
 @device_function

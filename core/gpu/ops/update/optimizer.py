@@ -56,7 +56,7 @@ RESULT: Final = KernelSignature((
     *pointers(sums="float32 (NORM_BLOCKS,), partial sums of squares",
               results="float32 (batch,) loss and int32 (batch,) hit of each image"),
     CONTROL,
-    *pointers(out="float32 (3,): loss, hits, norm of the gradient"),
+    *pointers(out="float32 (3,): loss, hits, norm of the gradient", report="memory of the host for the same"),
     *ints(batch="images of the plan's batch"),
 ))  # fmt: skip
 
@@ -64,10 +64,10 @@ RESULT: Final = KernelSignature((
 def make_result(scores: bool) -> Any:
     """The kernel of one block: norm of the mean gradient, for the host and for clipping; with `scores` loss and hits.
 
-    Without them `out` keeps its loss and hits, which were averaged over ranks together with the gradient.
+    Without them `out` has its loss and hits, which were averaged over ranks together with the gradient.
     """
 
-    def result(sums, results, control, out, batch):
+    def result(sums, results, control, out, report, batch):
         scratch = cuda.shared.array(128, f32)
         t, photos = i32(cuda.threadIdx.x), read_photos(control)
         squares = block_sum(load_float(u64(sums + u64(i64(t) * 4))), scratch)
@@ -77,12 +77,14 @@ def make_result(scores: bool) -> Any:
                 loss = f32(loss + load_float(u64(results + u64(i64(i) * 4))))
                 hits = f32(hits + f32(load1(u64(results + u64(i64(batch + i) * 4)))))
             loss, hits = block_sum(loss, scratch), block_sum(hits, scratch)
+        else:
+            loss, hits = load_float(out), load_float(u64(out + u64(4)))
         if t == 0:
-            if scores:
-                store_float(out, loss)
-                store_float(u64(out + u64(4)), hits)
-            root = cuda.libdevice.sqrtf(squares)
-            store_float(u64(out + u64(8)), f32(root * _read_factor(control)))
+            root = f32(cuda.libdevice.sqrtf(squares) * _read_factor(control))
+            for target in (out, report):
+                store_float(target, loss)
+                store_float(u64(target + u64(4)), hits)
+                store_float(u64(target + u64(8)), root)
 
     return result
 
@@ -190,9 +192,10 @@ def norm_launch(at: Mapping[str, int], count: int) -> Launch:
 
 
 def result_launch(at: Mapping[str, int], batch: int, scores: bool = True) -> Launch:
-    """Loss, hits and the gradient's norm for the host; without `scores` the norm alone."""
+    """Loss, hits and the gradient's norm for the host; without `scores` only the norm is computed."""
     values = {
-        "sums": at["sums"], "results": at["results"], "control": at["control"], "out": at["totals"], "batch": batch,
+        "sums": at["sums"], "results": at["results"], "control": at["control"], "out": at["totals"],
+        "report": at["report"], "batch": batch,
     }  # fmt: skip
     return _launch(make_result, (scores,), RESULT, values, (1,), (NORM_BLOCKS,))
 
