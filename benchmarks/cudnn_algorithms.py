@@ -177,10 +177,10 @@ def time_unfolding(clock: Clock) -> dict[str, float]:
         wanted = torch.nn.functional.unfold(x, 3, padding=1)
         columns = torch.full((122 * 122, 9 * channels), float("nan"), device="cuda")
         ours, lines = cuda.as_cuda_array(columns), x.permute(0, 2, 3, 1).reshape(1, 122, 122 * channels)
-        given, grid = cuda.as_cuda_array(lines), (122, blocks_of(122 * 9 * channels, THREADS))
+        given, grid = cuda.as_cuda_array(lines), (blocks_of(122 * 9 * channels, THREADS), 122)
 
         def run(given: Any = given, ours: Any = ours, grid: Any = grid, channels: int = channels) -> None:
-            kernel[grid, THREADS, current_stream()](given, ours, 122, 122, 3 * channels, channels, (1, 1), (1, 1))
+            kernel[grid, THREADS, current_stream()](given, ours, 122, 3 * channels, channels, (1, 1), (1, 1))
 
         run()
         torch.cuda.synchronize()

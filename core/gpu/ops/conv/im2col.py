@@ -22,23 +22,22 @@ from core.ops.window import POINT, read_window
 
 
 @kernel
-def unfold(
-    x: Cube, columns: Matrix, rows: Int, across: Int, line: Int, depth: Int, stride: Pair, pad: Pair
-) -> None:  # fmt: skip
-    """One thread per element of `columns` (N rows across, kh kw C); blockIdx.x is a row of the output.
+def unfold(x: Cube, columns: Matrix, across: Int, line: Int, depth: Int, stride: Pair, pad: Pair) -> None:
+    """One thread per element of `columns` (N rows across, kh kw C); blockIdx.y is a row of the output, z a photo.
 
     The pixels of a window's row are neighbours in x ``(N, H, W C)``: `line` (kw C) elements. Unsigned numbers of 32
     bits are divided much faster than those of 64.
     """
-    i, size = index(cuda.blockIdx.y * cuda.blockDim.x + cuda.threadIdx.x), index(columns.shape[1])
+    i, size = index(cuda.grid(1)), index(columns.shape[1])
     pixel, inner = int32(i // size), int32(i % size)
     if pixel >= across:
         return
     ky = int32(index(inner) // index(line))
-    y = cuda.blockIdx.x % rows * stride[0] - pad[0] + ky
+    y = cuda.blockIdx.y * stride[0] - pad[0] + ky
     z = (pixel * stride[1] - pad[1]) * depth + inner - ky * line
     inside = 0 <= y < x.shape[1] and 0 <= z < x.shape[2]
-    columns[cuda.blockIdx.x * across + pixel, inner] = x[cuda.blockIdx.x // rows, y, z] if inside else float32(0)
+    row = cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y
+    columns[row * across + pixel, inner] = x[cuda.blockIdx.z, y, z] if inside else float32(0)
 
 
 @kernel
@@ -79,9 +78,9 @@ def _unfolded(case: KernelCase, arrays: StepArrays) -> Any:
     height, width = read_window(case.attributes).kernel
     count, side, _, depth = x.shape
     columns = arrays.scratch("columns", (count * rows * across, height * width * depth))
-    where = at((count * rows, blocks_of(across * columns.shape[1], THREADS)), (THREADS,))
+    where = at((blocks_of(across * columns.shape[1], THREADS), rows, count), (THREADS,))
     lines = x.reshape(count, side, x.size // (count * side))
-    unfold[where](lines, columns, rows, across, width * depth, depth, *geometry(case))
+    unfold[where](lines, columns, across, width * depth, depth, *geometry(case))
     return columns
 
 
