@@ -22,8 +22,8 @@ from benchmarks.pytorch import torch
 from benchmarks.record import Row, make_row, write_results
 from core.gpu.compilation.cuda import cuda
 from core.gpu.kernel_entries import ROUNDED, TABLE
-from core.gpu.launch import THREADS, blocks_of
-from core.gpu.ops.conv.im2col import unfold
+from core.gpu.launch import blocks_of
+from core.gpu.ops.conv.im2col import WINDOWS, unfold
 from core.gpu.prepared import current_stream
 from core.ops.registry import KernelCase
 
@@ -177,10 +177,10 @@ def time_unfolding(clock: Clock) -> dict[str, float]:
         wanted = torch.nn.functional.unfold(x, 3, padding=1)
         columns = torch.full((122 * 122, 9 * channels), float("nan"), device="cuda")
         ours, lines = cuda.as_cuda_array(columns), x.permute(0, 2, 3, 1).reshape(1, 122, 122 * channels)
-        given, grid = cuda.as_cuda_array(lines), (blocks_of(122 * 9 * channels, THREADS), 122)
+        given, grid = cuda.as_cuda_array(lines), (blocks_of(122, 8 * WINDOWS), 122)
 
         def run(given: Any = given, ours: Any = ours, grid: Any = grid, channels: int = channels) -> None:
-            kernel[grid, THREADS, current_stream()](given, ours, 122, 3 * channels, channels, (1, 1), (1, 1))
+            kernel[grid, (32, 8), current_stream()](given, ours, 122, 3 * channels, channels, (1, 1), (1, 1))
 
         run()
         torch.cuda.synchronize()

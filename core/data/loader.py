@@ -6,6 +6,7 @@ import time
 from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final, final
 
 import numpy as np
@@ -24,6 +25,8 @@ SAMPLING: Final = {"natural": 1.0, "sqrt": 0.5, "balanced": 0.0}
 _ORDER: Final = 0x4F524452
 AHEAD: Final = 5
 """Batches gathered ahead, with the one that is being gathered."""
+DRAWN: Final = 512
+"""Photos whose augmentation is drawn at once: fewer take as long, and the interpreter serves no other thread."""
 
 
 @final
@@ -72,10 +75,18 @@ class Loader:
         order = self.order(epoch)
         times = occurrences(order)
         gather = self._gather_share if self.training and self.ranks > 1 else self.gather
+        together = max(1, DRAWN // self.batch)  # steps
+
+        @lru_cache(1)
+        def draw(number: int) -> Array:
+            part = slice(number * together * self.batch, (number + 1) * together * self.batch)
+            return self.draw(epoch, order[part], times[part])
 
         def gather_step(step: int) -> PhotoBatch:
+            number, place = divmod(step, together)
+            drawn = draw(number)[place * self.batch : (place + 1) * self.batch]
             part = slice(step * self.batch, (step + 1) * self.batch)
-            return gather(epoch, order[part], times[part])
+            return gather(epoch, order[part], times[part], drawn)
 
         steps = range(first, self.steps) if self.training else range(first + self.rank, self.steps, self.ranks)
         with closing(map_ahead(gather_step, steps, 1, AHEAD)) as ready:
@@ -87,34 +98,35 @@ class Loader:
                     return
                 yield batch
 
-    def _gather_share(self, epoch: int, chosen: Array, times: Array) -> PhotoBatch:
+    def _gather_share(self, epoch: int, chosen: Array, times: Array, augmentation: Array) -> PhotoBatch:
         """This rank's share of a batch; if the batch has too few photos, one without a label."""
         parts = -(-self.batch // (self.ranks * self.part))
         first = self.rank * parts * self.part
-        share = slice(first, first + parts * self.part)
-        labels = self.labels[chosen]
-        if first < len(chosen):
-            mine = self.gather(epoch, chosen[share], times[share])
-        else:
-            mine = replace(self.gather(epoch, chosen[:1], times[:1]), labels=np.array([-1], np.int32))
-        return replace(mine, first=first, parts=parts, step_labels=labels)
+        share = slice(first, first + parts * self.part) if first < len(chosen) else slice(1)
+        mine = self.gather(epoch, chosen[share], times[share], augmentation[share])
+        if first >= len(chosen):
+            mine = replace(mine, labels=np.array([-1], np.int32))
+        return replace(mine, first=first, parts=parts, step_labels=self.labels[chosen])
 
-    def gather(self, epoch: int, chosen: Array, times: Array) -> PhotoBatch:
-        """One batch of the photos `chosen`; times: how often each occurred earlier in the epoch."""
-        slots, labels, targets = self.slots[chosen], self.labels[chosen], None
+    def draw(self, epoch: int, chosen: Array, times: Array) -> Array:
+        """Augmentation parameters of the photos `chosen`; times: how often each occurred earlier in the epoch."""
         source = int(self.photos.shape[1])
-        if self.training:
-            augmentation = draw_augmentation(self.augment, self.seed, epoch, chosen, source, self.size, times)
-            if self.replacement is not None:
-                self.replacement.draw(augmentation, slots, (self.seed, epoch), chosen, times, self.size)
-            if self.targets is not None:
-                targets = self.targets[labels].astype(np.float32)
-            if self.mixing is not None:
-                which = slots if self.resident else np.arange(len(slots)) % self.mixing.part
-                targets = self.mixing.draw(augmentation, which, labels, (self.seed, epoch), chosen, times, source,
-                                           self.size)  # fmt: skip
-        else:
-            augmentation = identity_augmentation(len(chosen), source, self.size)
+        if not self.training:
+            return identity_augmentation(len(chosen), source, self.size)
+        augmentation = draw_augmentation(self.augment, self.seed, epoch, chosen, source, self.size, times)
+        if self.replacement is not None:
+            self.replacement.draw(augmentation, self.slots[chosen], (self.seed, epoch), chosen, times, self.size)
+        return augmentation
+
+    def gather(self, epoch: int, chosen: Array, times: Array, augmentation: Array) -> PhotoBatch:
+        """One batch of the photos `chosen`, with their `augmentation`, in which mixed photos are entered."""
+        slots, labels, targets = self.slots[chosen], self.labels[chosen], None
+        if self.training and self.targets is not None:
+            targets = self.targets[labels].astype(np.float32)
+        if self.training and self.mixing is not None:
+            which = slots if self.resident else np.arange(len(slots)) % self.mixing.part
+            targets = self.mixing.draw(augmentation, which, labels, (self.seed, epoch), chosen, times,
+                                       int(self.photos.shape[1]), self.size)  # fmt: skip
         if self.resident:
             return PhotoBatch(None, augmentation, labels, slots.astype(np.int32), targets)
         photos = np.take(self.photos, slots, axis=0, mode="clip")

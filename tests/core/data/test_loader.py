@@ -40,7 +40,8 @@ def test_a_training_epoch_shows_photos_at_most_once_and_drops_what_fills_no_batc
     assert few.steps == 1
 
 
-def test_photos_labels_and_rows_belong_together():
+def test_photos_labels_and_rows_belong_together(monkeypatch):
+    monkeypatch.setattr("core.data.loader.DRAWN", 20)  # two batches at once
     loader = make(40, 8, augment="standard", seed=3)
     order = loader.order(2)
     for step, batch in enumerate(loader.batches(2)):

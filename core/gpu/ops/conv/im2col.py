@@ -7,11 +7,11 @@ Source: Chellapilla, Puri and Simard, "High performance convolutional neural net
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from core.gpu.compilation.arrays import Batch, Cube, Int, Matrix, Pair, float32, index, int32
+from core.gpu.compilation.arrays import Batch, Cube, Int, Matrix, Pair, float32
 from core.gpu.compilation.cuda import cuda
-from core.gpu.launch import THREADS, blocks_of
+from core.gpu.launch import blocks_of
 from core.gpu.ops.dense.product import add_bias, launch_product, product_nn, product_nt, product_tn
 from core.gpu.teaching.candidates import geometry, groups, window_of
 from core.gpu.teaching.column_sums import launch_bias_gradient
@@ -20,24 +20,24 @@ from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 from core.ops.window import POINT, read_window
 
+WINDOWS: Final = 4
+"""Windows of which a thread copies an element."""
+
 
 @kernel
 def unfold(x: Cube, columns: Matrix, across: Int, line: Int, depth: Int, stride: Pair, pad: Pair) -> None:
-    """One thread per element of `columns` (N rows across, kh kw C); blockIdx.y is a row of the output, z a photo.
+    """A thread copies the same element of several windows of a row of the output; blockIdx.y is the row, z the photo.
 
-    The pixels of a window's row are neighbours in x ``(N, H, W C)``: `line` (kw C) elements. Unsigned numbers of 32
-    bits are divided much faster than those of 64.
+    The pixels of a window's row are neighbours in x ``(N, H, W C)``: `line` (kw C) elements.
     """
-    i, size = index(cuda.grid(1)), index(columns.shape[1])
-    pixel, inner = int32(i // size), int32(i % size)
-    if pixel >= across:
-        return
-    ky = int32(index(inner) // index(line))
-    y = cuda.blockIdx.y * stride[0] - pad[0] + ky
-    z = (pixel * stride[1] - pad[1]) * depth + inner - ky * line
-    inside = 0 <= y < x.shape[1] and 0 <= z < x.shape[2]
-    row = cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y
-    columns[row * across + pixel, inner] = x[cuda.blockIdx.z, y, z] if inside else float32(0)
+    row, y0 = cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y, cuda.blockIdx.y * stride[0] - pad[0]
+    for inner in range(cuda.threadIdx.x, columns.shape[1], cuda.blockDim.x):
+        y, z0 = y0 + inner // line, inner % line - pad[1] * depth
+        first = cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y
+        for pixel in range(first, across, cuda.gridDim.x * cuda.blockDim.y):
+            z = pixel * stride[1] * depth + z0
+            inside = 0 <= y < x.shape[1] and 0 <= z < x.shape[2]
+            columns[row * across + pixel, inner] = x[cuda.blockIdx.z, y, z] if inside else float32(0)
 
 
 @kernel
@@ -78,7 +78,7 @@ def _unfolded(case: KernelCase, arrays: StepArrays) -> Any:
     height, width = read_window(case.attributes).kernel
     count, side, _, depth = x.shape
     columns = arrays.scratch("columns", (count * rows * across, height * width * depth))
-    where = at((blocks_of(across * columns.shape[1], THREADS), rows, count), (THREADS,))
+    where = at((blocks_of(across, 8 * WINDOWS), rows, count), (32, 8))
     lines = x.reshape(count, side, x.size // (count * side))
     unfold[where](lines, columns, across, width * depth, depth, *geometry(case))
     return columns
