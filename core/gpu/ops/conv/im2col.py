@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from core.gpu.compilation.arrays import Batch, Cube, Int, Matrix, Pair, float32
+from core.gpu.compilation.arrays import Batch, Cube, Int, Matrix, Pair, float32, index, int32
 from core.gpu.compilation.cuda import cuda
 from core.gpu.launch import blocks_of
 from core.gpu.ops.dense.product import add_bias, launch_product, product_nn, product_nt, product_tn
@@ -20,7 +20,7 @@ from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 from core.ops.window import POINT, read_window
 
-WINDOWS: Final = 4
+WINDOWS: Final = 8
 """Windows of which a thread copies an element."""
 
 
@@ -28,11 +28,13 @@ WINDOWS: Final = 4
 def unfold(x: Cube, columns: Matrix, across: Int, line: Int, depth: Int, stride: Pair, pad: Pair) -> None:
     """A thread copies the same element of several windows of a row of the output; blockIdx.y is the row, z the photo.
 
-    The pixels of a window's row are neighbours in x ``(N, H, W C)``: `line` (kw C) elements.
+    The pixels of a window's row are neighbours in x ``(N, H, W C)``: `line` (kw C) elements. Unsigned numbers of 32
+    bits are divided several times as fast as those of 64.
     """
     row, y0 = cuda.blockIdx.z * cuda.gridDim.y + cuda.blockIdx.y, cuda.blockIdx.y * stride[0] - pad[0]
     for inner in range(cuda.threadIdx.x, columns.shape[1], cuda.blockDim.x):
-        y, z0 = y0 + inner // line, inner % line - pad[1] * depth
+        ky = int32(index(inner) // index(line))
+        y, z0 = y0 + ky, inner - ky * line - pad[1] * depth
         first = cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y
         for pixel in range(first, across, cuda.gridDim.x * cuda.blockDim.y):
             z = pixel * stride[1] * depth + z0
