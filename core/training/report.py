@@ -165,8 +165,8 @@ def _trust(model: ModelFile) -> list[str]:
     charts, texts = [], []
     if CALIBRATION in model.sections:
         found: dict[str, Any] = model.sections[CALIBRATION]
-        bins = [b for b in found["bins"] if b["photos"]]
-        most = max((b["photos"] for b in bins), default=1)
+        bins = found["bins"]
+        most = max(b["photos"] for b in bins)
         points = tuple((float(b["stated"]), float(b["right"])) for b in bins)
         ideal = ChartSeries("ideal", ((0.0, 0.0), (1.0, 1.0)))
         charts.append(draw_lines("Calibration",
