@@ -83,9 +83,8 @@ class RunFolder:
             if path.exists() and path.stat().st_size > sizes.get(name, 0):
                 os.truncate(path, sizes.get(name, 0))
 
-    def write(self, name: str, content: str) -> Path:
+    def write(self, name: str, content: str) -> None:
         write_file(self.path / name, content)
-        return self.path / name
 
     def write_confusion(self, figures: Metrics) -> None:
         """Write confusion.csv: one row per true class, one column per predicted class."""
