@@ -12,11 +12,11 @@ from app.panels.train.curves import CurvesPane
 from app.panels.train.runs import RunsPane
 from app.project import MANIFEST, Edits, dataset_name, write_edits
 from app.theme import Theme
-from app.viewmodels.runs import LOG, Curve, RunView, Series, list_runs, read_run
+from app.viewmodels.runs import Curve, RunView, Series, list_runs, read_run
 from app.viewmodels.training import State
 from app.widgets.curve_plot import CurvePlot, rounded_range
 from app.widgets.notice import Notice
-from core.training.events import EpochDone, RunFinished, RunStarted, StepDone, to_line
+from core.training.events import LOG, EpochDone, RunFinished, RunStarted, StepDone, to_line
 
 pytestmark = pytest.mark.gui
 
