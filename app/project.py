@@ -85,14 +85,15 @@ def project_folder(home: Path, source: str) -> Path:
 
 
 def read_edits(folder: Path) -> Edits:
-    """The stored edits; none if there is no file."""
+    """The stored edits; none if there is no file. Raises InputError."""
     path = folder / FILE
     if not path.is_file():
         return Edits()
     try:
         return Edits(**EDITS(parse_json(path.read_bytes())))
-    except SchemaError as error:
-        raise InputError(f"{path} cannot be read ({error}). Remove it to see the photos without edits.") from error
+    except (OSError, SchemaError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{path} cannot be read ({reason}). Remove it to see the photos without edits.") from error
 
 
 def write_edits(folder: Path, source: str, edits: Edits) -> None:

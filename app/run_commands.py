@@ -20,7 +20,7 @@ from app.viewmodels.training import State, TrainingModel, resume_request, start_
 from app.viewmodels.writing import Writing
 from app.widgets.parts import Slot, ask_target, open_file
 from core.config import settings
-from core.diagnosis.model_identity import BEST, CONFIG, default_name
+from core.diagnosis.model_identity import BEST, default_name
 from core.errors import InputError
 from core.storage import new_run_folder
 
@@ -68,7 +68,8 @@ class RunCommands(QObject):
         panel.setup.form.take_over({**shown, "name": ""})  # the next training may be of other photos
 
     def open_cell(self, truth: str, predicted: str) -> None:
-        from app.panels.train.gallery import GalleryDialog
+        from app.panels.train.gallery import GalleryDialog, held_out
+        from core.training.run_folder import read_config
 
         panel = self._window.go("train")
         started = panel.evaluated.started
@@ -76,13 +77,17 @@ class RunCommands(QObject):
             panel.notice.alarm(tr("This run has no model yet. A model is saved after the first epoch."))
             return
         folder = Path(started.folder)
-        data = json.loads((folder / CONFIG).read_text("utf-8"))["data"]
-        source = dataset_source(data)
-        if Path(source) != Path(self._document.source):
-            panel.notice.alarm(tr("Open {folder} to see its photos.", folder=source))
+        try:
+            data = read_config(folder).data
+            if Path(source := dataset_source(data)) != Path(self._document.source):
+                panel.notice.alarm(tr("Open {folder} to see its photos.", folder=source))
+                return
+            photos = held_out(folder, Path(data), truth)
+        except InputError as error:
+            panel.notice.alarm(str(error))
             return
-        run = folder, data, truth, predicted
-        dialog = GalleryDialog(self._window, self._theme, self._document, self._pictures, *run)
+        cell = folder / BEST, photos, truth, predicted
+        dialog = GalleryDialog(self._window, self._theme, self._document, self._pictures, *cell)
         dialog.train_asked.connect(self._on_start)
         dialog.open()
 

@@ -143,11 +143,10 @@ def rejection_figures(
 
 def confidence_figures(probabilities: Array, labels: Array, field: Array) -> dict[str, Any]:
     """Calibration error of all photos, lab and field photos, and accuracy by coverage. field: bool ``(N,)``."""
-    reliability = measure_reliability(probabilities, labels)
     right = probabilities.argmax(axis=1) == labels
     curve = coverage_curve(probabilities.max(axis=1), right, (1.0, 0.95, 0.9, 0.8))
     return {
-        "calibration_error": reliability.error, "calibration_error_equal_count": reliability.error_equal_count,
+        "calibration_error": measure_reliability(probabilities, labels).error,
         "calibration_error_lab": measure_reliability(probabilities[~field], labels[~field]).error,
         "calibration_error_field": (in_field := measure_reliability(probabilities[field], labels[field])).error,
         "calibration_error_field_by_chance": in_field.chance,

@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--photos", default="", help="what the photos are, for the result")
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--seconds", type=float, default=60, help="longest time for each")
-    parser.add_argument("--preset", default="leaves-fast", choices=("leaves-fast", "leaves-wide", "leaves-mobile"))
+    parser.add_argument("--preset", default="leaves-fast", choices=("leaves-fast", "leaves-mobile"))
     parser.add_argument("--epochs", type=int, default=48, help="not the preset's own number, which is adapted")
     options, changes = parser.parse_known_args()
     changes += ["--epochs", str(options.epochs)]

@@ -126,6 +126,26 @@ class KernelTime:
     bytes: int
     floor_ms: float
 
+    @property
+    def gflops(self) -> float:
+        """GFLOP/s; like the other rates 0 where nothing was measured."""
+        return self.flops / self.milliseconds / 1e6 if self.milliseconds > 0 else 0.0
+
+    @property
+    def gigabytes(self) -> float:
+        """GB/s, read and written."""
+        return self.bytes / self.milliseconds / 1e6 if self.milliseconds > 0 else 0.0
+
+    @property
+    def of_peak(self) -> float:
+        """The ratio of the floor to the time; 1 is the device's peak."""
+        return self.floor_ms / self.milliseconds if self.milliseconds > 0 else 0.0
+
+    @property
+    def intensity(self) -> float:
+        """FLOP per byte."""
+        return self.flops / self.bytes if self.bytes > 0 else 0.0
+
     def __add__(self, other: KernelTime) -> KernelTime:
         """The sums of both, with the names of the first."""
         return replace(

@@ -185,10 +185,9 @@ def run_roofline(arguments: argparse.Namespace) -> None:
           f"{gigabytes:,.0f} GB/s (copy)\n\n{'layer':22} {'pass':15} {'kernel':21} {'ms':>7} {'of all':>7} "
           f"{'GFLOP/s':>7} {'GB/s':>7} {'of roof':>7}")
     for t in sorted(times, key=lambda t: -t.milliseconds)[:SHOWN]:
-        rate = 1 / max(t.milliseconds, 1e-9) / 1e6
-        share = max(t.flops * rate / gflops, t.bytes * rate / gigabytes)
+        share = max(t.gflops / gflops, t.gigabytes / gigabytes)
         print(f"{t.layer[-22:]:22} {t.direction:15} {t.kernel:21} {t.milliseconds:7.3f} "
-              f"{100 * t.milliseconds / total:5.1f} % {t.flops * rate:7,.0f} {t.bytes * rate:7,.1f} "
+              f"{100 * t.milliseconds / total:5.1f} % {t.gflops:7,.0f} {t.gigabytes:7,.1f} "
               f"{100 * share:5.0f} %")
     _save(arguments, [asdict(t) for t in times], lambda: draw_roofline(title, studies.points(times), gflops, gigabytes))
 

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -39,17 +40,14 @@ Reader = JsonReader | TerminalReader | TraceWriter
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 2 wrong input, 3 stopped and resumable, 4 a rank is lost, 130 stopped before, 1 other."""
-    return end_rank(lambda: command_line.run_command(train, argv, lambda message, code: JsonReader(sys.stdout).show(
-        RunFailed(message, traceback.format_exc(), code))))  # fmt: skip
+    return end_rank(lambda: command_line.run_command(
+        lambda given: run_rank(partial(train, given)), argv,
+        lambda message, code: JsonReader(sys.stdout).show(RunFailed(message, traceback.format_exc(), code))))
 
 
-def train(argv: Sequence[str]) -> int:
-    """Train by the arguments, as one of several ranks if a launcher started them. Raises LeafClinicError."""
-    return run_rank(lambda environment: train_rank(argv, environment))
-
-
-def train_rank(argv: Sequence[str], environment: RankEnvironment) -> int:
-    """Train as one rank; only rank 0 prints."""
+def train(argv: Sequence[str], environment: RankEnvironment) -> int:
+    """Train by the arguments, as one of several ranks if a launcher started them: only rank 0 prints. Raises
+    LeafClinicError."""
     arguments, found = command_line.read_arguments(make_parser(), argv)
     config = configure(arguments, found)
     reader: Reader = JsonReader(sys.stdout) if arguments.json else TerminalReader(sys.stdout, sys.stdout.isatty())

@@ -65,10 +65,10 @@ def open_child(arguments: Sequence[str]) -> Child:
     return Child(process, errors)
 
 
-def command(name: str, *arguments: str) -> list[str]:
+def command(name: str) -> list[str]:
     """The command line of process `name`; a frozen program starts itself."""
-    start = [sys.executable] if getattr(sys, "frozen", False) else module_command("app")
-    return [*start, "--process", name, *arguments]
+    asked = ("--process", name)
+    return [sys.executable, *asked] if getattr(sys, "frozen", False) else module_command("app", *asked)
 
 
 def environment() -> dict[str, str]:
@@ -77,8 +77,7 @@ def environment() -> dict[str, str]:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run the process named by the first argument with the rest as its arguments: one of core, or a module of this
-    package with a function `work`."""
+    """Run the process that the first argument names: of core, or a module of this package with a function `work`."""
     name, sys.argv = arguments[0], list(arguments)
     limit_threads(name)
     if name in MODULES:

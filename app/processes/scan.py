@@ -33,12 +33,11 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
 
     photos = prepare_photos(complete(from_dict(asked)), report)
     channel.send(split=split_table(photos))
-    health = examine(photos.dataset, photos.cache, partial(report, "health"))
     root = photos.dataset.root
     findings = [
         {"kind": f.kind, "message": f.message,
          "paths": [] if f.kind == "lopsided" else [os.path.normpath(os.path.join(root, path)) for path in f.paths]}
-        for f in health.findings
+        for f in examine(photos.dataset, photos.cache, partial(report, "health"))
     ]  # fmt: skip
     for first in range(0, len(findings), CHUNK):
         channel.send(findings=findings[first : first + CHUNK])

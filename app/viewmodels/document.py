@@ -216,18 +216,15 @@ class Document(QObject):
         if self._next is not None and self._next[0] == self.folder:
             self.open(self.asked)  # the same photos again: with this edit
 
-    def _on_opened(self, found: tuple[project.EditedDataset, project.Edits, str, dict[str, int]]) -> None:
+    def _on_opened(self, found: tuple[project.EditedDataset, project.Edits, dict[str, int]]) -> None:
         """Take over the opened photos. The previous dataset is closed only now: edits until now belong to it."""
         assert self._next is not None
-        table, edits, problem, self._rows = found
+        table, edits, self._rows = found
         source, (folder, lock) = self.asked, self._next
         self.cancel()
         if lock is not None:
             self.close()
             self._lock, self.folder = lock, folder
-        if problem:
-            self.failed.emit(tr("Earlier edits of this project cannot be read. The project opens without "
-                                "them."), problem)
         self.source, self.table = source, table
         PHOTO_FOLDERS.add(source)
         self._names = dict(edits.names)
@@ -257,17 +254,13 @@ def _not_locked(lock: QLockFile, folder: Path) -> StorageError:
 
 def _open(
     source: str, folder: Path, report: ReportProgress
-) -> tuple[project.EditedDataset, project.Edits, str, dict[str, int]]:
-    """The photos with the stored edits, what is wrong with their file, and `places`. A million names take seconds."""
+) -> tuple[project.EditedDataset, project.Edits, dict[str, int]]:
+    """The photos with the stored edits, and `places`. A million names take seconds. Raises InputError."""
     from core.data.source import open_photos  # imports OpenCV; not needed before the first folder is opened
 
     dataset = open_photos(source, progress=report)
-    edits, problem = project.Edits(), ""
-    try:
-        edits = project.read_edits(folder)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        problem = str(error)
-    return project.apply_edits(dataset, edits), edits, problem, places(dataset)
+    edits = project.read_edits(folder)
+    return project.apply_edits(dataset, edits), edits, places(dataset)
 
 
 @final

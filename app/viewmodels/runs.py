@@ -175,7 +175,6 @@ class Series:
             del column[length:]
 
 
-LOG: Final = "events.jsonl"
 NAME: Final = "name.txt"
 
 
@@ -225,14 +224,14 @@ def read_run(folder: Path) -> RunView:
     """A run's history from its log; lines truncated by a crash are skipped."""
     view = RunView()
     with suppress(OSError):
-        view.read(events.read_events(folder / LOG))
+        view.read(events.read_events(folder / events.LOG))
     return view
 
 
 def _summary(folder: Path, config: dict[str, Any]) -> RunSummary:
     found: list[events.Event] = []
     with suppress(OSError):
-        found += events.read_events(folder / LOG, (events.RunStarted, events.EpochDone, events.RunFinished))
+        found += events.read_events(folder / events.LOG, (events.RunStarted, events.EpochDone, events.RunFinished))
     epochs = [e for e in found if isinstance(e, events.EpochDone)]
     ended = [e for e in found if isinstance(e, events.RunFinished)]
     best = folder / BEST

@@ -55,18 +55,8 @@ class Finding:
     message: str
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Health:
-    """Results of the checks. photos: usable ones; counts: usable photos per class; findings: worst first."""
-
-    photos: int
-    counts: dict[str, int]
-    findings: tuple[Finding, ...]
-
-
-def examine(dataset: Dataset, cache: PhotoCache, progress: ReportProgress = ignore) -> Health:
-    """Check all photos of a decoded dataset."""
+def examine(dataset: Dataset, cache: PhotoCache, progress: ReportProgress = ignore) -> list[Finding]:
+    """The findings on all photos of a decoded dataset, the worst first."""
     kept = cache.kept
     found = [Finding("unreadable", (s.path,), s.reason) for s in cache.skipped]
     found += [_copies(dataset, pair) for pair in find_near_duplicates(cache, progress)]
@@ -77,10 +67,9 @@ def examine(dataset: Dataset, cache: PhotoCache, progress: ReportProgress = igno
             progress(at, len(kept))
         width, height, _ = cache.facts[row].tolist()
         found += find_faults(dataset.paths[row], cache.photos[cache.slots[row]], width, height)
-    counts = dataset.counts(kept)
-    found += _balance(counts)
+    found += _balance(dataset.counts(kept))
     order = list(KINDS)
-    return Health(len(kept), counts, tuple(sorted(found, key=lambda f: order.index(f.kind))))
+    return sorted(found, key=lambda f: order.index(f.kind))
 
 
 def _copies(dataset: Dataset, pair: Pair) -> Finding:

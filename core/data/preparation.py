@@ -63,8 +63,7 @@ class PhotoSet:
     def true_labels(self, rows: Array) -> Array:
         """What predictions on these rows are compared with: indices of `classes` int ``(N,)``, or bool ``(N, classes)``
         where photos have several labels."""
-        labels = self.dataset.labels[rows]
-        return np.asarray(labels if self.sets is None else self.sets.members[labels])
+        return np.asarray(self.dataset.labels_among(self.classes, self.sets is not None)[rows])
 
     def rows(self, split: int) -> Array:
         """Rows of a split (TRAIN, VALIDATION, TEST) whose photos can be used, int64."""

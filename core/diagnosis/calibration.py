@@ -47,10 +47,8 @@ def crop_of(name: str) -> str:
 @final
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Photos with a probability in [low, high]: their number, mean probability, and share of correct predictions."""
+    """Photos with similar probabilities: their number, mean probability, and share of correct predictions."""
 
-    low: float
-    high: float
     photos: int
     stated: float
     right: float
@@ -59,14 +57,13 @@ class Bin:
 @final
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """Expected calibration error with bins of equal width, and of equal count; bins: of equal width.
+    """Expected calibration error, of `bins` of equal width.
 
     chance: the error that a perfectly calibrated model with these probabilities would have on as many photos: the mean
     of ``|stated - right|`` of each bin, if `right` is binomial, approximately normal.
     """
 
     error: float
-    error_equal_count: float
     chance: float
     bins: tuple[Bin, ...]
 
@@ -139,27 +136,18 @@ def measure_reliability(probabilities: Array, labels: Array) -> Reliability:
     right = probabilities.argmax(axis=1) == labels
     edges = np.linspace(0.0, 1.0, BINS + 1)
     which = np.clip(np.searchsorted(edges, stated, side="left") - 1, 0, BINS - 1)
-    by_width = tuple(_bin(stated, right, which == i, edges[i], edges[i + 1]) for i in np.unique(which))
-    parts = [part for part in np.array_split(np.argsort(stated, kind="stable"), BINS) if len(part)]
-    by_count = tuple(_bin(stated, right, part, stated[part].min(), stated[part].max()) for part in parts)
+    bins = tuple(Bin(int(rows.sum()), float(stated[rows].mean()), float(right[rows].mean()))
+                 for rows in (which == i for i in np.unique(which)))  # fmt: skip
+    error = sum(b.photos * abs(b.stated - b.right) for b in bins) / max(len(stated), 1)
     variances = np.bincount(which, stated * (1 - stated))  # of the correct photos of each bin
     chance = float(np.sqrt(2 / np.pi * variances).sum() / max(len(stated), 1))
-    return Reliability(_error(by_width), _error(by_count), chance, by_width)
+    return Reliability(error, chance, bins)
 
 
 def describe_error(error: float) -> str:
     """The expected calibration error in words. `error`: 0..1."""
     return (f"Expected calibration error: {100 * error:.1f} points on the validation photos that the temperature "
             "was fitted to. It can be much larger on other photos.")  # fmt: skip
-
-
-def _bin(stated: Array, right: Array, rows: Array, low: float, high: float) -> Bin:
-    return Bin(float(low), float(high), len(stated[rows]), float(stated[rows].mean()), float(right[rows].mean()))
-
-
-def _error(bins: tuple[Bin, ...]) -> float:
-    total = sum(b.photos for b in bins)
-    return sum(b.photos * abs(b.stated - b.right) for b in bins) / total if total else 0.0
 
 
 def fit_temperatures(logits: Array, labels: Array, classes: Sequence[str]) -> tuple[float, tuple[float, ...]]:

@@ -54,7 +54,6 @@ class Examination:
     box: Box
     severity: Severity
     familiarity: float
-    milliseconds: float = 0.0
     regions: int = 1
     faults: tuple[str, ...] = ()
     leaves: tuple[LeafDiagnosis, ...] = ()
@@ -98,9 +97,8 @@ class Examiner:
         crop: crop to a small leaf first; leaves: diagnose each of several leaves; coverage: share of validation photos
         with a diagnosis, 0..1, which sets the confidence threshold.
         """
-        begin = time.perf_counter()
         found = (self._examine_leaves(rgb, coverage) if leaves else None) or self._examine_photo(rgb, crop, coverage)
-        return replace(found, faults=photo_faults(rgb), milliseconds=1000 * (time.perf_counter() - begin))
+        return replace(found, faults=photo_faults(rgb))
 
     def examine_file(
         self, path: str, *, crop: bool = True, leaves: bool = False, coverage: float = COVERAGE

@@ -123,8 +123,7 @@ def roofline_study(
 
 
 def points(times: Sequence[KernelTime]) -> list[Point]:
-    return [Point(t.layer, t.direction or "other", t.flops / t.bytes, t.flops / t.milliseconds / 1e6)
-            for t in times if t.flops > 0 and t.bytes > 0 and t.milliseconds > 0]  # fmt: skip
+    return [Point(t.layer, t.direction or "other", t.intensity, t.gflops) for t in times if t.gflops and t.intensity]
 
 
 def roof(device: str) -> tuple[float, float]:

@@ -195,11 +195,15 @@ Event: TypeAlias = (
 
 WRITTEN_NAMES: Final = {"RunEvaluated": "RunJudged", "split": "judged_on"}
 """Names of events and fields in logs and in ``--json`` that differ from the code's: other programs read them."""
-EVENTS: Final[Mapping[str, Any]] = {WRITTEN_NAMES.get(e.__name__, e.__name__): e for e in get_args(Event)}
+LOG: Final = "events.jsonl"
+"""Name of the file of a run's events."""
 
 
 def _written(name: str) -> str:
     return WRITTEN_NAMES.get(name, name)
+
+
+EVENTS: Final[Mapping[str, Any]] = {_written(kind.__name__): kind for kind in get_args(Event)}
 
 
 def to_line(event: Event) -> str:

@@ -22,10 +22,10 @@ from core.ops.contract import Array
 from core.percent import percent
 from core.training.checkpoint import RunState
 from core.training.commands import Commands, ThreadedJob
-from core.training.events import Progress, RunEvaluated, read_history
+from core.training.events import LOG, Progress, RunEvaluated, read_history
 from core.training.report import ReportData, render_report
 from core.training.run_evaluation import RunEvaluation, evaluate_run, evaluated_rows
-from core.training.run_folder import EVENTS, REPORT, SPLIT, RunFolder, log_reading
+from core.training.run_folder import REPORT, SPLIT, RunFolder, log_reading
 from core.training.setup import Setup, describe_prevented_leakage
 
 LEAST_PHOTOS: Final = 30
@@ -67,7 +67,7 @@ def finish_run(
         folder.write_confusion(evaluation.result.figures)
     yield evaluation.to_event()
     folder.sync()
-    history = read_history(folder.path / EVENTS)
+    history = read_history(folder.path / LOG)
     data = ReportData(
         config=setup.config, history=history, evaluation=evaluation, model=model, conditions=setup.conditions,
         seconds=state.seconds, photos=describe_photos(photos, folder.path / SPLIT),

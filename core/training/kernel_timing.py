@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final, final
 
 from core.device import KernelTime
@@ -44,16 +44,6 @@ class KernelSampling:
         self._spent, self._cost, self._next, self._soon = self._spent + seconds, seconds, step + LEAST_STEPS, False
 
 
-def rates_of(time: KernelTime) -> Mapping[str, float]:
-    """GFLOP/s, GB/s and the ratio of the floor to the time; 1 is the device's peak."""
-    milliseconds = max(time.milliseconds, 1e-6)
-    return {
-        "GFLOP/s": time.flops / milliseconds / 1e6,
-        "GB/s": time.bytes / milliseconds / 1e6,
-        "share of floor": time.floor_ms / milliseconds,
-    }
-
-
 @final
 class KernelTable:
     """Sums over the timed steps of a run, one entry for each layer, direction and kernel."""
@@ -83,8 +73,5 @@ class KernelTable:
 
     def _figures(self, times: list[KernelTime]) -> tuple[str, ...]:
         time = functools.reduce(operator.add, times)
-        rates = rates_of(time)
-        return (
-            f"{time.milliseconds / self._samples:.3f}", f"{rates['GFLOP/s']:.0f}", f"{rates['GB/s']:.1f}",
-            f"{100 * rates['share of floor']:.0f} %",
-        )  # fmt: skip
+        return (f"{time.milliseconds / self._samples:.3f}", f"{time.gflops:.0f}", f"{time.gigabytes:.1f}",
+                f"{100 * time.of_peak:.0f} %")  # fmt: skip

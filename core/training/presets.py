@@ -71,10 +71,6 @@ PRESETS: Final[Mapping[str, Preset]] = {
     "leaves": Preset("leaf diseases with a small network, on a GPU (docs/diagnosis.md)", 3000, {
         **LEAVES, "epochs": 100, "dropout": 0.5,
     }),
-    "leaves-wide": Preset("leaf diseases with a wider network and replaced backgrounds, on a GPU", 3000, {
-        **LEAVES, "model": "squeezenet1_1_wide_bn", "use_size": 256, "epochs": 90, "validate_every": 5,
-        "augment": "soft", "augment_background": 0.3, "dropout": 0.5,
-    }),
     "leaves-mobile": Preset(
         "leaf diseases with MobileNetV2 and replaced backgrounds, on a GPU (docs/diagnosis.md)", 3000,
         {**MOBILE_LEAVES, "model": "mobilenetv2", "epochs": 150, "validate_every": 5},

@@ -58,13 +58,13 @@ def render_report(data: ReportData) -> str:
         page.paragraphs([f"Training run, {when}. {data.seconds / 60:.1f} minutes on {device}."], "muted"),
         *_summary(evaluation),
         *(page.note(text) for text in data.history.warnings),
-        page.heading("Dependence on the background"), *_leaf(evaluation),
+        page.heading("Dependence on the background"), *_background(evaluation),
         page.heading("Curves"), _curves(data.history),
         page.heading(f"Class by class ({evaluation.split} photos)"), _classes(figures),
         *_confusion(figures),
-        page.heading("Confidence and calibration"), *_trust(data.model),
-        page.heading("Settings and run"), _deeds(data),
-        page.heading("Reproduction"), *_again(data),
+        page.heading("Confidence and calibration"), *_confidence(data.model),
+        page.heading("Settings and run"), _run_table(data),
+        page.heading("Reproduction"), *_reproduction(data),
         page.heading("Model card"), render_card_html(data.model),
     ])  # fmt: skip
 
@@ -88,7 +88,7 @@ def _summary(evaluation: RunEvaluation) -> list[str]:
     return [page.tiles(shown), page.paragraphs([evaluation.verdict()], "lead"), *cautions]
 
 
-def _leaf(evaluation: RunEvaluation) -> list[str]:
+def _background(evaluation: RunEvaluation) -> list[str]:
     doubts, reading, baseline = evaluation.doubts(), evaluation.reading, evaluation.baseline
     if not doubts:
         return [page.paragraphs(["Not tested in this run (--leaf-tests no)."])]
@@ -160,13 +160,13 @@ def _confusion(figures: Metrics) -> list[str]:
     ]
 
 
-def _trust(model: ModelFile) -> list[str]:
+def _confidence(model: ModelFile) -> list[str]:
     """Reliability plot, and accuracy against coverage."""
     charts, texts = [], []
     if CALIBRATION in model.sections:
         found: dict[str, Any] = model.sections[CALIBRATION]
-        bins = [b for b in found["bins"] if b["photos"]]
-        most = max((b["photos"] for b in bins), default=1)
+        bins = found["bins"]
+        most = max(b["photos"] for b in bins)
         points = tuple((float(b["stated"]), float(b["right"])) for b in bins)
         ideal = ChartSeries("ideal", ((0.0, 0.0), (1.0, 1.0)))
         charts.append(draw_lines("Calibration",
@@ -199,7 +199,7 @@ def _draw_coverage(thresholds: Thresholds, least: float) -> str:
     return draw_lines("Minimum confidence", [answers], "coverage", x=(least, 1), y=(low, 1.0), percent=True)
 
 
-def _deeds(data: ReportData) -> str:
+def _run_table(data: ReportData) -> str:
     mean, deviation = (data.model.graph.nodes[0].attributes[name] for name in ("mean", "std"))
     facts = [
         ("Interpolation", f"area averaging to {data.model.source_side} pixels; bilinear to enlarge and augment"),
@@ -215,7 +215,7 @@ def _deeds(data: ReportData) -> str:
     return page.table(("", ""), [(escape(name), escape(value)) for name, value in facts])
 
 
-def _again(data: ReportData) -> list[str]:
+def _reproduction(data: ReportData) -> list[str]:
     config, conditions = data.config, data.conditions
     return [
         page.paragraphs([describe_reproducibility(config, conditions),

@@ -18,16 +18,15 @@ from core.schema import mapping, parse_json
 from core.storage import TEMPORARY, check_writable, inside_photos, saving, write_file
 from core.text import csv_text, json_text
 from core.training.checkpoint import LAST, PREVIOUS
-from core.training.events import EpochDone, Event, to_line
+from core.training.events import LOG, EpochDone, Event, to_line
 
-EVENTS: Final = "events.jsonl"
 METRICS: Final = "metrics.csv"
 SPLIT: Final = "split.csv"
 SKIPPED: Final = "left_out.csv"
 CONFUSION: Final = "confusion.csv"
 REPORT: Final = "report.html"
 READINGS: Final = "test_readings.csv"
-FILES: Final = (CONFIG, EVENTS, METRICS, SPLIT, SKIPPED, CONFUSION, REPORT, READINGS, LAST, PREVIOUS, BEST)
+FILES: Final = (CONFIG, LOG, METRICS, SPLIT, SKIPPED, CONFUSION, REPORT, READINGS, LAST, PREVIOUS, BEST)
 """All files that a run writes; overwriting a run removes only these."""
 COLUMNS: Final = (
     "epoch", "step", "train_loss", "train_accuracy", "validation_loss", "validation_accuracy",
@@ -60,14 +59,14 @@ class RunFolder:
 
     def log(self, event: Event) -> None:
         """Append the event to events.jsonl, and an epoch's row to metrics.csv."""
-        self._append(EVENTS, to_line(event) + "\n")
+        self._append(LOG, to_line(event) + "\n")
         if isinstance(event, EpochDone):
             self._append(METRICS, csv_text([[getattr(event, name) for name in COLUMNS]]))
 
     def sync(self) -> dict[str, int]:
         """Flush the logs to the disk; returns the bytes of each."""
         sizes = {}
-        for name in (EVENTS, METRICS):
+        for name in (LOG, METRICS):
             with saving(self.path / name):
                 file = self._open(name)
                 file.flush()
@@ -78,14 +77,13 @@ class RunFolder:
     def cut(self, sizes: Mapping[str, int]) -> None:
         """Truncate the logs to their sizes at a checkpoint, to 0 where `sizes` has none."""
         self.close()
-        for name in (EVENTS, METRICS):
+        for name in (LOG, METRICS):
             path = self.path / name
             if path.exists() and path.stat().st_size > sizes.get(name, 0):
                 os.truncate(path, sizes.get(name, 0))
 
-    def write(self, name: str, content: str) -> Path:
+    def write(self, name: str, content: str) -> None:
         write_file(self.path / name, content)
-        return self.path / name
 
     def write_confusion(self, figures: Metrics) -> None:
         """Write confusion.csv: one row per true class, one column per predicted class."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import csv
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
 from core.data.dataset import write_skipped
-from core.data.split import write_split
+from core.data.split import open_split, write_split
 from core.diagnosis.model_identity import BEST, rename_model
 from core.errors import DataError, ModelFileError
 from core.training.agreement import check_ranks, share_plan, share_state
@@ -119,11 +119,11 @@ def _write_skipped(setup: Setup, path: Path) -> tuple[str, ...]:
 
 
 def _describe_changes(setup: Setup, split_file: Path) -> str:
-    """Compare paths and contents of the photos with those in the run's split.csv."""
-    old = {}
-    if split_file.exists():
-        with split_file.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-            old = {row["path"]: row["sha256"] for row in csv.DictReader(file) if {"path", "sha256"} <= row.keys()}
+    """Compare paths and contents of the photos with those in the run's split.csv, which may be missing or damaged."""
+    old: dict[str, str] = {}
+    with suppress(DataError):
+        written, _ = open_split(split_file)
+        old = dict(zip(written.paths, written.columns["sha256"], strict=True))
     dataset, cache = setup.photos.dataset, setup.photos.cache
     new = {dataset.paths[row]: cache.content[row].tobytes().hex() for row in cache.kept}
     gone, added = len(old.keys() - new.keys()), len(new.keys() - old.keys())

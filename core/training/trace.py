@@ -18,7 +18,6 @@ from typing import Any, Final, final
 from core.device import KernelTime
 from core.storage import writing
 from core.training.events import CheckpointSaved, EpochDone, Event, KernelTimes, RunStarted, StepDone
-from core.training.kernel_timing import rates_of
 
 RUN, STEPS, KERNELS = 0, 1, 2
 THREADS: Final = {RUN: "run", STEPS: "steps", KERNELS: "kernels of timed steps"}
@@ -100,8 +99,9 @@ def kernel_events(event: KernelTimes, end: float) -> Iterator[dict[str, Any]]:
         for layer, parts in _runs(times, lambda t: t.layer):
             yield _complete(KERNELS, "layer", layer, begin, _length(parts))
             for t in parts:
-                figures = {"pass": t.direction, "flops": t.flops, "bytes": t.bytes, "floor_ms": t.floor_ms}
-                yield _complete(KERNELS, "kernel", t.kernel, begin, _length([t]), **figures, **rates_of(t))
+                figures = {"pass": t.direction, "flops": t.flops, "bytes": t.bytes, "floor_ms": t.floor_ms,
+                           "GFLOP/s": t.gflops, "GB/s": t.gigabytes, "share of floor": t.of_peak}  # fmt: skip
+                yield _complete(KERNELS, "kernel", t.kernel, begin, _length([t]), **figures)
                 begin += _length([t])
 
 

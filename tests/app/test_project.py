@@ -10,6 +10,7 @@ import pytest
 from app import project
 from app.project import MANIFEST, Edits, apply_edits, write_photos
 from core.data.source import open_photos
+from core.errors import InputError
 from tests.helpers.window import write_folder
 
 
@@ -28,6 +29,15 @@ def test_edits_are_collected_as_they_were_applied_and_those_of_gone_photos_do_no
     assert project.collect_edits(table, edits.names) == edits
     table = apply_edits(dataset, Edits(("gone.png",), {"gone too.png": "rust"}, {"no such class": "x"}))
     assert not table.edited
+
+
+def test_edits_that_cannot_be_read_say_what_to_do(tmp_path, monkeypatch):
+    (tmp_path / project.FILE).write_text("{")
+    with pytest.raises(InputError, match=r"project\.json cannot be read \(.*\)\. Remove it to see the photos"):
+        project.read_edits(tmp_path)
+    monkeypatch.setattr(Path, "read_bytes", Mock(side_effect=PermissionError(13, "Permission denied")))
+    with pytest.raises(InputError, match=r"\(Permission denied\)\. Remove it"):
+        project.read_edits(tmp_path)
 
 
 def test_the_manifest_names_the_photos_in_use_with_their_new_classes(tmp_path, dataset):

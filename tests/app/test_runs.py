@@ -12,11 +12,11 @@ from app.panels.train.curves import CurvesPane
 from app.panels.train.runs import RunsPane
 from app.project import MANIFEST, Edits, dataset_name, write_edits
 from app.theme import Theme
-from app.viewmodels.runs import LOG, Curve, RunView, Series, list_runs, read_run
+from app.viewmodels.runs import Curve, RunView, Series, list_runs, read_run
 from app.viewmodels.training import State
 from app.widgets.curve_plot import CurvePlot, rounded_range
 from app.widgets.notice import Notice
-from core.training.events import EpochDone, RunFinished, RunStarted, StepDone, to_line
+from core.training.events import LOG, EpochDone, RunFinished, RunStarted, StepDone, to_line
 
 pytestmark = pytest.mark.gui
 
@@ -146,7 +146,7 @@ def runs(home, qtbot):
     return place
 
 
-def test_a_run_says_which_photos_it_learned_from_also_edited_ones_and_its_cells_need_them(runs, program, tmp_path):
+def test_the_cells_of_a_run_need_its_files_and_the_photos_it_learned_from_also_edited_ones(runs, program, tmp_path):
     assert {run.name: run.dataset for run in list_runs(runs)} == {"one": "tomatoes", "two": "apples"}
     write_edits(tmp_path, "/photos/tomatoes", Edits())
     assert dataset_name(str(tmp_path / MANIFEST)) == "tomatoes"
@@ -160,7 +160,11 @@ def test_a_run_says_which_photos_it_learned_from_also_edited_ones_and_its_cells_
     for data, source in (("/photos/apples", "/photos/apples"), (str(tmp_path / MANIFEST), "/photos/tomatoes")):
         (runs / "one" / "config.json").write_text(json.dumps({"data": data}))
         program.run_commands.open_cell("a", "b")
-        assert program.window.page("train").notice.text.text() == f"Open {source} to see its photos."
+        assert panel.notice.text.text() == f"Open {source} to see its photos."
+    for data, lost in ((program.document.source, "split.csv"), (None, "config.json")):
+        (runs / "one" / "config.json").write_text(json.dumps({"data": data}))
+        program.run_commands.open_cell("a", "b")
+        assert f"{lost} cannot be read" in panel.notice.text.text()
 
 
 def test_runs_are_renamed_and_deleted_in_their_list(runs, start, answers, monkeypatch):

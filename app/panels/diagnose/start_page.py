@@ -31,7 +31,9 @@ class StartPage(QWidget):
     def __init__(self, actions: Actions, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
-        below = row((self._known_card(), 5), (self._advice_card(), 4), spacing=GAP)
+        self.known = label("", wrap=True)
+        known = _scrolled_card(tr("What this model knows"), self.known)
+        below = row((known, 5), (self._advice_card(), 4), spacing=GAP)
         self.setLayout(column((self._drop_area(actions), 3), (below, 2), spacing=GAP))
         theme.changed.connect(self._draw)
         self._draw()
@@ -54,10 +56,6 @@ class StartPage(QWidget):
         self.synthetic = button(tr("Try with synthetic leaves"), self.synthetic_asked.emit, "flat", tip)
         synthetic = row(None, label(tr("No photo yet?"), "muted"), self.synthetic, None, spacing=2)
         return card(None, self._drawing, title, text, files, others, synthetic, None, role="dropzone", spacing=10)
-
-    def _known_card(self) -> QFrame:
-        self.known = label("", wrap=True)
-        return _scrolled_card(tr("What this model knows"), self.known)
 
     def _advice_card(self) -> QFrame:
         rules = (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import final
 
@@ -25,23 +24,25 @@ from app.widgets.notice import Notice
 from app.widgets.parts import Dialog, button, label
 from app.widgets.photo_grid import PhotoGrid, ask_class
 from app.widgets.photo_view import PhotoView
-from core.diagnosis.model_identity import BEST
+from core.data.dataset import VALIDATION
+from core.data.manifest import open_manifest
 from core.percent import stated
+from core.training.run_folder import SPLIT
 
 
 @final
 class GalleryDialog(Dialog):
     """Validation photos of one true class that the network predicts as another (or correctly).
 
-    The best model of the run predicts them again, so that each has a probability and a class map. Signal: `train_asked`
-    after labels were changed.
+    The best model of the run predicts them (`held_out`) again, so that each has a probability and a class map. Signal:
+    `train_asked` after labels were changed.
     """
 
     train_asked = Signal()
 
     def __init__(
         self, parent: QWidget, theme: Theme, document: Document,
-        pictures: tuple[Thumbnails, Thumbnails], folder: Path, data: str, truth: str, predicted: str,
+        pictures: tuple[Thumbnails, Thumbnails], model: Path, photos: list[str], truth: str, predicted: str,
     ) -> None:  # fmt: skip
         names = {"truth": disease_name(truth), "predicted": disease_name(predicted)}
         taken = tr("{truth}, predicted as {predicted}", **names)
@@ -51,7 +52,7 @@ class GalleryDialog(Dialog):
         self._document, self._predicted = document, predicted
         self._pictures = pictures[1]
         self._results: dict[int, PhotoResult] = {}
-        self._asked = held_out(folder, Path(data), truth)
+        self._asked = photos
         self._model = DiagnosisModel(self)
         self._model.crop = False  # the matrix counts predictions for whole photos
         self.photos = PhotoModel()
@@ -71,7 +72,7 @@ class GalleryDialog(Dialog):
         self.train = button(tr("Train again"), self._on_train, "primary")
         self._lay_out()
         self._connect()
-        self._model.load(str(folder / BEST))
+        self._model.load(str(model))
         self._model.add(self._asked)
         self._refresh()
 
@@ -158,8 +159,9 @@ class GalleryDialog(Dialog):
 
 
 def held_out(folder: Path, data: Path, truth: str) -> list[str]:
-    """Files of the validation photos of a class, from the split file of the run, which was trained on `data`."""
+    """Files of the validation photos of a class, from the split file of the run, which was trained on `data`. Raises
+    DataError."""
+    photos = open_manifest(folder / SPLIT, label="label")
     root = data if data.is_dir() else data.parent
-    with (folder / "split.csv").open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        return [str(root / line["path"]) for line in csv.DictReader(file)
-                if line["split"] == "val" and line["label"] == truth]  # fmt: skip
+    rows = np.flatnonzero(photos.splits == VALIDATION).tolist()
+    return [str(root / photos.paths[row]) for row in rows if photos.label(row) == truth]

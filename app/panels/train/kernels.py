@@ -35,24 +35,12 @@ class TimedKernel:
     time: KernelTime
     share: float
     layer_share: float
-    bytes_bound: bool = False
-
-    @property
-    def gflops(self) -> float:
-        return self.time.flops / self.time.milliseconds / 1e6 if self.time.milliseconds > 0 else 0.0
-
-    @property
-    def intensity(self) -> float:
-        return self.time.flops / self.time.bytes if self.time.bytes > 0 else 0.0
-
-    @property
-    def of_peak(self) -> float:
-        return self.time.floor_ms / self.time.milliseconds if self.time.milliseconds > 0 else 0.0
+    bytes_bound: bool
 
     @property
     def from_cache(self) -> bool:
         """Whether it is faster than the memory bandwidth allows: its data were in a cache."""
-        return self.bytes_bound and self.of_peak > 1
+        return self.bytes_bound and self.time.of_peak > 1
 
 
 def timed(times: Sequence[KernelTime]) -> list[TimedKernel]:
@@ -84,8 +72,9 @@ def columns() -> list[Column]:
         Column("ms", lambda k: f"{k.time.milliseconds:.3f}", lambda k: k.time.milliseconds, right=True),
         Column(tr("Share"), lambda k: percent(k.share), lambda k: k.share, right=True,
                tip=lambda k: tr("All kernels of this layer: {share}", share=percent(k.layer_share))),
-        Column("GFLOP/s", lambda k: f"{k.gflops:,.1f}" if k.time.flops else "", lambda k: k.gflops, right=True),
-        Column(tr("Of peak"), peak_text, lambda k: k.of_peak, right=True,
+        Column("GFLOP/s", lambda k: f"{k.time.gflops:,.1f}" if k.time.flops else "", lambda k: k.time.gflops,
+               right=True),
+        Column(tr("Of peak"), peak_text, lambda k: k.time.of_peak, right=True,
                tip=lambda k: tr("Faster than the memory bandwidth allows: the data were in the processor's cache.")
                if k.from_cache else None),
     ]
@@ -95,7 +84,7 @@ def peak_text(kernel: TimedKernel) -> str:
     """The share of the device's peak; empty if no work is counted (a border that is cleared)."""
     if kernel.time.floor_ms <= 0:
         return ""
-    return tr("from cache") if kernel.from_cache else percent(kernel.of_peak, 0)
+    return tr("from cache") if kernel.from_cache else percent(kernel.time.of_peak, 0)
 
 
 SMALLEST: Final = 6
@@ -105,7 +94,7 @@ LARGEST: Final = 26
 
 def tip(kernel: TimedKernel) -> str:
     return (f"{kernel.time.layer}, {tr(kernel.time.direction.replace('_', ' '))}\n"
-            f"{kernel.time.milliseconds:.3f} ms, {kernel.gflops:,.1f} GFLOP/s, {peak_text(kernel)}")
+            f"{kernel.time.milliseconds:.3f} ms, {kernel.time.gflops:,.1f} GFLOP/s, {peak_text(kernel)}")
 
 
 @final
@@ -144,8 +133,8 @@ class KernelTimesPane(QWidget):
         curves = self._theme.colours.curves
         directions = dict.fromkeys(time.direction for time in self._times)
         chosen = {direction: curves[at % len(curves)] for at, direction in enumerate(directions)}
-        drawn = [kernel for kernel in self.model.rows if kernel.gflops > 0 and kernel.intensity > 0]
-        points = [Point(kernel.intensity, kernel.gflops, chosen[kernel.time.direction],
+        drawn = [kernel for kernel in self.model.rows if kernel.time.gflops > 0 and kernel.time.intensity > 0]
+        points = [Point(kernel.time.intensity, kernel.time.gflops, chosen[kernel.time.direction],
                         SMALLEST + (LARGEST - SMALLEST) * math.sqrt(kernel.share), tip(kernel))
                   for kernel in drawn]  # fmt: skip
         peak = Roof(*roof(kernel.time for kernel in drawn), self._theme.colours.text)

@@ -44,24 +44,23 @@ def sick(tmp_path_factory):
     return dataset, open_cache(dataset, SIDE, folder=str(root.parent / "store"))
 
 
-def paths(health, kind):
-    return {path for finding in health.findings if finding.kind == kind for path in finding.paths}
+def paths(found, kind):
+    return {path for finding in found if finding.kind == kind for path in finding.paths}
 
 
 def test_every_kind_is_found_where_it_is_the_worst_first_and_in_sentences(sick):
-    health = examine(*sick)
-    assert (health.photos, health.counts) == (22, {"blight": 4, "healthy": 4, "mildew": 5, "rust": 9})
-    assert (paths(health, "unreadable"), paths(health, "tiny")) == ({"rust/broken.png"}, {"rust/tiny.png"})
-    assert "rust/blurred.png" in paths(health, "blurred")
-    assert (paths(health, "dark"), paths(health, "glare")) == ({"rust/dark.png"}, {"rust/glare.png"})
-    assert {"mildew/good-3.png", "mildew/copy-turned.png"} <= paths(health, "copies")
-    assert {"rust/copy-of-mildew.png", "mildew/good-3.png"} <= paths(health, "two_labels")
-    assert all("mildew and rust" in f.message for f in health.findings if f.kind == "two_labels")
+    found = examine(*sick)
+    assert (paths(found, "unreadable"), paths(found, "tiny")) == ({"rust/broken.png"}, {"rust/tiny.png"})
+    assert "rust/blurred.png" in paths(found, "blurred")
+    assert (paths(found, "dark"), paths(found, "glare")) == ({"rust/dark.png"}, {"rust/glare.png"})
+    assert {"mildew/good-3.png", "mildew/copy-turned.png"} <= paths(found, "copies")
+    assert {"rust/copy-of-mildew.png", "mildew/good-3.png"} <= paths(found, "two_labels")
+    assert all("mildew and rust" in f.message for f in found if f.kind == "two_labels")
     good = {p for p in sick[0].paths if "good" in p} - {"mildew/good-3.png"}
-    assert not good & {path for finding in health.findings for path in finding.paths}
-    order = [list(KINDS).index(f.kind) for f in health.findings]
+    assert not good & {path for finding in found for path in finding.paths}
+    order = [list(KINDS).index(f.kind) for f in found]
     assert order == sorted(order)
-    assert all(f.message.endswith(".") for f in health.findings)
+    assert all(f.message.endswith(".") for f in found)
     assert photo_faults(np.zeros((1, 3, 3), np.uint8))[0].endswith("has 1 of 96 pixels that are needed.")
 
 
@@ -78,7 +77,7 @@ def test_lopsided_classes_are_named(tmp_path):
         for i in range(each):
             write(tmp_path / "p" / condition, f"{i}.png", draw_leaf(condition, 1, i, side=32).rgb)
     dataset = open_folder(tmp_path / "p")
-    health = examine(dataset, open_cache(dataset, 32, folder=str(tmp_path / "store")))
-    (finding,) = (f for f in health.findings if f.kind == "lopsided")
+    found = examine(dataset, open_cache(dataset, 32, folder=str(tmp_path / "store")))
+    (finding,) = (f for f in found if f.kind == "lopsided")
     assert finding.paths == ("healthy", "rust")
     assert "30 photos of rust and 2 of healthy" in finding.message

@@ -6,8 +6,6 @@ import sys
 import numpy as np
 import pytest
 
-from core.data.array_file import PageReleaser
-
 READ = """
 import re, sys
 import numpy as np
@@ -43,8 +41,3 @@ def test_an_epoch_leaves_no_mapped_pages_behind(tmp_path):
         sums.append(done.stdout.split()[1])
     assert sums[0] == sums[1], "pages that were given back read the same"
     assert sizes[1] - sizes[0] > 60, f"{sizes} MB: 94 MB of photos were read"
-
-
-def test_arrays_that_are_not_mapped_are_left_alone():
-    pages = PageReleaser(np.zeros((2, 4, 4, 3), np.uint8))
-    pages.read(1 << 30)

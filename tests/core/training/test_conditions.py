@@ -8,8 +8,7 @@ import pytest
 from core.cpu import instruction_set
 from core.training import conditions
 from core.training.conditions import Conditions, describe_change, keep_conditions
-from core.training.events import Warned
-from core.training.run_folder import EVENTS
+from core.training.events import LOG, Warned
 from tests.helpers.runs import last_weights, only, same_bits, train
 
 BEFORE = Conditions("1.2", "0.60", "cpu", "avx2", 3)
@@ -58,7 +57,7 @@ def test_a_run_resumed_with_other_threads_and_instructions_says_so(config, cores
                     "threads 1 instead of 2. After step 2 its results differ from an uninterrupted run by rounding; "
                     "they are not worse."]  # fmt: skip
     assert last_weights(config("run")).conditions.threads == 1
-    assert told[0] in (Path(config("run").out) / EVENTS).read_text("utf-8")
+    assert told[0] in (Path(config("run").out) / LOG).read_text("utf-8")
 
 
 def test_every_condition_that_changed_is_named():

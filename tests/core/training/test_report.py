@@ -66,7 +66,7 @@ def data():
     places = Subset("lab photos", 4, 4), Subset("field photos", 4, 3)
     result = Evaluation(figures, "test photos", places, calibration_error=0.02)
     evaluation = RunEvaluation("test", result, Baseline(0.4, 0.5), BackgroundDependence(8, 0.4, 0.5, 0.9, 0.8, 0.7))
-    bins = [{"low": 0.0, "high": 1.0, "photos": 8, "stated": 0.8, "right": 0.9}]
+    bins = [{"photos": 8, "stated": 0.8, "right": 0.9}]
     curve = [[1.0, 0.2, 0.9, 0.0], [0.5, 0.6, 1.0, 0.4]]
     model = small_model(figures.classes, sections={
         "calibration": {"error": 0.02, "bins": bins},
