@@ -4,10 +4,10 @@ Forward and input gradient: a thread reads its window of the other side, tap by 
 the taps whose output position exists). The taps of an average are one over the number of its window's pixels that count
 (`core.ops.pooling`). The weight gradient is summed in parts, in a fixed order:
 
-    grid: (vectors / wide, rows of the window / those of a block, splits of the pixels)
-    block: up to 256 threads = rows of `wide` vectors; a row takes every pixel of the split whose number is its own,
-           modulo the rows
-    registers: sums of all taps if they are few, else of one row, and of the bias
+    grid: (vectors / wide, rows of the window / those of a block, splits of the runs)
+    block: up to 256 threads = rows of `wide` vectors; a row takes every run of the split whose number is its own,
+           modulo the rows. A run is some neighbouring pixels of dy, whose windows share their columns of x
+    registers: sums of all taps if they are few, else of one row, and of the bias; dy of a run
     shared memory: one float32 vector per thread, added by row
 
 Bytes: forward reads x taps times, all but once from the L1 and L2 caches; floor: x and out once.
@@ -39,7 +39,7 @@ WEIGHT_SIGNATURE: Final = KernelSignature((
     *pointers(x="activations (N, height, width, C)", dy="gradient of out (N, ho, wo, C)",
               partial="float32 (splits, taps + 1, C); the last row is the bias gradient"),
     PIXELS,
-    *ints(split="pixels per split", wide="vectors of a pixel per block"),
+    *ints(split="runs per split", wide="vectors of a pixel per block"),
     SIDES,
     *PADDING,
 ))  # fmt: skip
@@ -111,12 +111,34 @@ def make_depthwise(element: int, gradient: bool, shape: tuple[int, int, int, int
     return depthwise
 
 
+RUN: Final = 2
+"""Neighbouring pixels of dy that a thread of the weight gradient takes together; `PIXELS` counts these runs."""
+
+
 def make_depthwise_weight(element: int, shape: tuple[int, int, int, int], tap_rows: int) -> Any:
     """Weight gradient: a thread has the sums of `tap_rows` rows of taps, and of the bias, in registers."""
     unpack, take, VEC = UNPACK[element], make_take(element), 16 // element
     fold = make_fold(VEC)
     (KH, KW, SY, SX), TAPS = shape, tap_rows * shape[1]
-    SUMS, STORED = (TAPS + 1) * VEC, THREADS * VEC
+    SUMS, STORED, GRADIENTS, COLUMNS = (TAPS + 1) * VEC, THREADS * VEC, RUN * VEC, KW + (RUN - 1) * SX
+
+    @device_function
+    def load_run(dy, m, count, pitch, vector, gradients, value, sums):
+        for p in range(RUN):
+            ok = p < count
+            unpack(load4(u64(dy + u64((i64(m + p) * pitch + vector * VEC) * element)) if ok else dy), value)
+            for i in range(VEC):
+                gradients[p * VEC + i] = value[i] if ok else f32(0.0)
+                sums[TAPS * VEC + i] = f32(sums[TAPS * VEC + i] + gradients[p * VEC + i])
+
+    @device_function
+    def add_column(value, column, ky, gradients, sums):
+        for p in range(RUN):
+            kx = column - p * SX
+            if kx >= 0 and kx < KW:
+                for i in range(VEC):
+                    at = (ky * KW + kx) * VEC + i
+                    sums[at] = f32(sums[at] + f32(value[i] * gradients[p * VEC + i]))
 
     def depthwise_weight(x, dy, partial, pixels, split, wide, sides, top, left):
         shared = cuda.shared.array(STORED, f32)
@@ -127,28 +149,28 @@ def make_depthwise_weight(element: int, shape: tuple[int, int, int, int], tap_ro
         first, vectors = i32(i32(cuda.blockIdx.x) * wide), pixels.vectors  # `first`: vector of the block
         vector = i32(first + t - ty * wide)
         start, height, width = i32(i32(cuda.blockIdx.z) * split), sides.height, sides.width
-        count = i32(divide(pixels.total, pixels.by_vectors))
-        end = i32(min(i32(start + split), count))
+        end = i32(min(i32(start + split), i32(divide(pixels.total, pixels.by_vectors))))
         sums = cuda.local.array(SUMS, f32)
         value = cuda.local.array(VEC, f32)
-        other = cuda.local.array(VEC, f32)
+        gradients = cuda.local.array(GRADIENTS, f32)
         clear(sums)
         if vector < vectors and ty < rows:
-            for m in range(i32(start + ty), end, rows):
-                n = divide(m, pixels.by_area)
-                rest = u32(u32(m) - n * u32(pixels.area))
+            for run in range(i32(start + ty), end, rows):
+                n = divide(run, pixels.by_area)
+                rest = u32(u32(run) - n * u32(pixels.area))
                 oy = i32(divide(rest, pixels.by_columns))
-                y0, x0 = i32(oy * SY - top + ky), i32(i32(rest - u32(oy * pixels.columns)) * SX - left)
-                unpack(load4(u64(dy + u64((i64(m) * sides.ldo + vector * VEC) * element))), value)
-                for i in range(VEC):
-                    sums[TAPS * VEC + i] = f32(sums[TAPS * VEC + i] + value[i])
-                for tap in range(TAPS):
-                    y, xx = i32(y0 + tap // KW), i32(x0 + tap % KW)
-                    ok = y >= 0 and y < height and xx >= 0 and xx < width
-                    take(x, ok, n, y, xx, height, width, sides.ldx, vector, other)
-                    for i in range(VEC):
-                        at = tap * VEC + i
-                        sums[at] = f32(sums[at] + (f32(value[i] * other[i]) if ok else f32(0.0)))
+                ox = i32(i32(rest - u32(oy * pixels.columns)) * RUN)
+                y0, x0 = i32(oy * SY - top + ky), i32(ox * SX - left)
+                m = i32((i32(n) * sides.ho + oy) * sides.wo + ox)
+                load_run(dy, m, i32(sides.wo - ox), sides.ldo, vector, gradients, value, sums)
+                for row in range(tap_rows):
+                    for column in range(COLUMNS):
+                        y, xx = i32(y0 + row), i32(x0 + column)
+                        ok = y >= 0 and y < height and xx >= 0 and xx < width
+                        take(x, ok, n, y, xx, height, width, sides.ldx, vector, value)
+                        for i in range(VEC):
+                            value[i] = value[i] if ok else f32(0.0)
+                        add_column(value, column, row, gradients, sums)
         block, count = (t, threads, wide, rows), i32(i32(min(wide, i32(vectors - first))) * VEC)
         for tap in range(TAPS + 1):
             if tap < TAPS or ky == 0:  # one row of blocks stores the bias gradient

@@ -199,21 +199,21 @@ def weights_direct(case: Case) -> None:
     if not frame.trains(step, "weight"):
         return
     x, dy = case.gradient_sides()
-    (kh, kw), pixels, vectors = window.kernel, frame.batch * dy.height * dy.width, dy.vectors
+    (kh, kw), vectors, runs = window.kernel, dy.vectors, replace(dy, width=blocks_of(dy.width, direct.RUN))
     size, wide, tap_rows = (kh * kw + 1) * dy.padded, min(vectors, 32), kh if kh * kw * dy.vector <= MOST_SUMS else 1
-    across = blocks_of(vectors, wide) * (kh // tap_rows)
+    across, count = blocks_of(vectors, wide) * (kh // tap_rows), frame.batch * runs.height * runs.width
     rows = min(THREADS // wide, MOST_ROWS)
-    split = max(64, blocks_of(pixels, max(1, 2 * SUM_BLOCKS * frame.processors // across)))
-    splits = blocks_of(pixels, split)
+    split = max(64 // direct.RUN, blocks_of(count, max(1, 2 * SUM_BLOCKS * frame.processors // across)))
+    splits = blocks_of(count, split)
     values = {
         "x": x.address, "dy": dy.address, "partial": frame.use(f"partial:{step.node}", 4 * size * splits),
         "split": split, "wide": wide, "top": window.padding[0], "left": window.padding[1],
-        **dy.pixel_values(frame.batch), **x.side_values(dy),
+        **runs.pixel_values(frame.batch), **x.side_values(dy),
     }  # fmt: skip
     constants = (frame.element, (*window.kernel, *window.stride), tap_rows)
     frame.add(make_launch(
         step.node, "backward_weight", direct.make_depthwise_weight, constants, direct.WEIGHT_SIGNATURE,
         values, (blocks_of(vectors, wide), kh // tap_rows, splits), (rows * wide,), stream=1,
-        resident=RESIDENT if kw <= 3 else 2,  # the sums of a longer row of taps need more registers
+        resident=RESIDENT if kw + window.stride[1] <= 4 else 2,  # a longer row of taps needs more registers
     ))  # fmt: skip
     _add_sum(case, splits, size)
