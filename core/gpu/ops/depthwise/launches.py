@@ -200,8 +200,9 @@ def weights_direct(case: Case) -> None:
         return
     x, dy = case.gradient_sides()
     (kh, kw), vectors, runs = window.kernel, dy.vectors, replace(dy, width=blocks_of(dy.width, direct.RUN))
-    size, wide, tap_rows = (kh * kw + 1) * dy.padded, min(vectors, 32), kh if kh * kw * dy.vector <= MOST_SUMS else 1
-    across, count = blocks_of(vectors, wide) * (kh // tap_rows), frame.batch * runs.height * runs.width
+    size, tap_rows = (kh * kw + 1) * dy.padded, kh if kh * kw * dy.vector <= MOST_SUMS else 1
+    wide = vectors_per_row(vectors, THREADS)
+    across, count = vectors // wide * (kh // tap_rows), frame.batch * runs.height * runs.width
     rows = min(THREADS // wide, MOST_ROWS)
     split = max(64 // direct.RUN, blocks_of(count, max(1, 2 * SUM_BLOCKS * frame.processors // across)))
     splits = blocks_of(count, split)
@@ -213,7 +214,7 @@ def weights_direct(case: Case) -> None:
     constants = (frame.element, (*window.kernel, *window.stride), tap_rows)
     frame.add(make_launch(
         step.node, "backward_weight", direct.make_depthwise_weight, constants, direct.WEIGHT_SIGNATURE,
-        values, (blocks_of(vectors, wide), kh // tap_rows, splits), (rows * wide,), stream=1,
+        values, (vectors // wide, kh // tap_rows, splits), (rows * wide,), stream=1,
         resident=RESIDENT if kw + window.stride[1] <= 4 else 2,  # a longer row of taps needs more registers
     ))  # fmt: skip
     _add_sum(case, splits, size)
