@@ -11,8 +11,9 @@ from PySide6.QtCore import QObject, QPointF, Qt, Signal
 from PySide6.QtGui import QColor, QImage
 
 from app.mask import LEAF, Mask, encode_mask
+from app.panels.diagnose.detail import ALONE
 from app.processes.diagnose import _describe
-from app.processes.writing import write_csv
+from app.processes.writing import _entry, write_csv
 from app.viewmodels import process_model
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.process_model import ProcessThread
@@ -181,6 +182,7 @@ def test_all_labels_of_a_photo_are_shown_with_their_thresholds_and_cards(panel, 
     assert "Nothing to do" not in panel.detail.card.toPlainText(), "a leaf that is healthy, too, needs treatment"
     assert not panel.detail.threshold.isHidden()
     bars = panel.detail.bars
+    assert bars.accessibleName().startswith("Late blight of tomato 60.0\u00a0% (Minimum confidence: 50.0\u00a0%), Leaf")
     colours, theme = colours_of(bars.grab().copy(0, bars.line, 400, bars.line)), bars._theme.colours  # the second line
     assert {QColor(theme.accent).getRgb()[:3], QColor(theme.warning).getRgb()[:3]} <= colours
 
@@ -359,6 +361,9 @@ def test_leaves_of_a_photo_are_boxes_that_a_click_selects(panel, model, qtbot, t
     assert detail.verdict.text() == "Leaf 2: Early blight of tomato"
     detail.which.setCurrentIndex(2)
     assert detail.bars._top[0][1] == 0.95, "without a leaf, the photo's own"
+    both = replace(result.leaves[1], verdict="tomato/early_blight+late_blight", limits=(0.5, 0.9, 0.2))
+    detail.show_result(replace(result, leaves=(result.leaves[0], both)), maps=True)
+    assert [detail.which.itemData(at) for at in range(2, 6)] == [*CLASSES, ALONE], "no map of two labels at once"
     changed = decide(result, THRESHOLDS, CLASSES, 0.9)
     assert verdict_text(changed) == "1 of 2 leaves: Early blight of tomato"
     assert [leaf.sure for leaf in changed.leaves] == [True, False]
@@ -372,6 +377,9 @@ def test_leaves_of_a_photo_are_boxes_that_a_click_selects(panel, model, qtbot, t
     rows = [row.split(",") for row in (tmp_path / "table.csv").read_text().splitlines()]
     assert [row[1] for row in rows[1:]] == [CLASSES[0], CLASSES[0], NOT_SURE]
     assert rows[3][-4:] == ["0.1000", "0.6000", "0.5000", "1.0000"]
+    leaves = [text for text in _entry(changed, b"").sentences if text.startswith("Leaf")]
+    assert leaves[0].startswith("Leaf 1: Early blight of tomato 95.0\u00a0%. Diseased share of the leaf area: 0")
+    assert leaves[1:] == ["Leaf 2: Not sure."]
 
 
 def test_the_diseased_area_of_several_leaves_follows_their_verdicts():
