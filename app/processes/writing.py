@@ -28,6 +28,7 @@ from core.data.photo_reader import read_photo
 from core.diagnosis.batch_report import Entry, draw_picture, picture_side, render_batch
 from core.diagnosis.model_identity import ModelIdentity, as_fields
 from core.diagnosis.severity import grade
+from core.percent import stated
 from core.storage import write_file
 from core.text import csv_text
 
@@ -144,10 +145,16 @@ def _entry(result: PhotoResult, picture: bytes) -> Entry:
         return Entry(name, tr("Unreadable"), sentences=(sentence(result.error),), model=result.model)
     kind = "muted" if not result.sure else "well" if result.healthy else "sick"
     found = "; ".join(findings(result))
-    sentences = (found, doubts(replace(result, leaves=())), severity_text(result), *result.plant[PLANTS:])
+    leaves = (_leaf_text(number, leaf) for number, leaf in enumerate(result.leaves, 1))
+    sentences = (found, doubts(replace(result, leaves=())), severity_text(result), *leaves, *result.plant[PLANTS:])
     guesses = () if result.unfamiliar else tuple((disease_name(label), share) for label, share in result.top)
     answer = verdict_text(replace(result, leaves=()))
     return Entry(name, answer, kind, sentences, guesses, result.shown_percent, picture, result.model)
+
+
+def _leaf_text(number: int, leaf: PhotoResult) -> str:
+    verdict = tr("Leaf {number}: {verdict}", number=number, verdict=verdict_text(leaf))
+    return f"{verdict} {stated(leaf.probability)}. {severity_text(leaf)}" if leaf.sure else f"{verdict}."
 
 
 def _picture(result: PhotoResult, side: int) -> bytes:

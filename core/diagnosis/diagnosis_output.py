@@ -11,13 +11,13 @@ from core.diagnosis.plant import Plant
 from core.diagnosis.prediction import ClassProbability, Diagnosis, LeafDiagnosis
 from core.diagnosis.severity import grade
 from core.diagnosis.verdict import TOP, UNFAMILIAR, describe_leaves
-from core.percent import SPACE, stated
+from core.percent import SPACE, percent, stated
 from core.text import csv_text, json_line, printable
 
 COLUMNS: Final[Mapping[str, str]] = {
     "path": "", "verdict": "",
     **{f"{what}{n}": digits for n in range(1, TOP + 1) for what, digits in (("label", ""), ("probability", ".6f"))},
-    "milliseconds": ".2f", "error": "", "diseased": ".4g", "grade": ".4g",
+    "milliseconds": ".2f", "error": "", "reason": "", "diseased": ".4g", "grade": ".4g",
     **dict.fromkeys(as_fields(ModelIdentity()), ""),
 }  # fmt: skip
 """The columns of a table of photos, and how CSV has their numbers; "" is text."""
@@ -67,8 +67,9 @@ def show_csv(diagnoses: Iterable[Diagnosis], model: ModelIdentity, columns: Mapp
         for number, leaf in enumerate(d.leaves, 1):
             place = dict(zip(("y0", "x0", "y1", "x1"), leaf.box, strict=True))
             amount = None if leaf.diseased is None else grade(leaf.diseased)
-            row = make_row(Diagnosis(d.path, leaf.verdict.word, leaf.top, diseased=leaf.diseased, grade=amount), model)
-            _print_row(cells({**row, "milliseconds": None, "leaf": number, **place}, columns))
+            row = make_row(Diagnosis(d.path, leaf.verdict.word, leaf.top, reason=leaf.verdict.reason), model)
+            row |= {"milliseconds": None, "diseased": leaf.diseased, "grade": amount, "leaf": number, **place}
+            _print_row(cells(row, columns))
         read += not d.error
     return read
 
@@ -80,7 +81,7 @@ def make_row(d: Diagnosis, model: ModelIdentity) -> dict[str, Any]:
         row |= {f"label{number}": guess.label, f"probability{number}": guess.probability}
     time = None if d.error else d.milliseconds
     return row | {"path": d.path, "verdict": d.verdict, "milliseconds": time, "error": d.error, "diseased": d.diseased,
-                  "grade": d.grade, **as_fields(model)}  # fmt: skip
+                  "reason": " ".join(filter(None, (d.reason, *d.notes))), "grade": d.grade, **as_fields(model)}
 
 
 def cells(row: Mapping[str, Any], columns: Mapping[str, str] = COLUMNS) -> list[str]:
@@ -112,9 +113,10 @@ def _describe(verdict: str, reason: str, top: Sequence[ClassProbability]) -> str
     """
     if reason == UNFAMILIAR:
         return f"{verdict}. {reason}"
-    guesses = ", ".join(f"{g.label} {stated(g.probability).replace(SPACE, ' ')}" for g in top)
     several = any(g.threshold is not None for g in top)
-    return f"{verdict}. {reason}".strip() + f" {guesses}" if reason or several else guesses
+    limits = ("" if g.threshold is None else f" (threshold {percent(g.threshold)})" for g in top)
+    guesses = ", ".join(f"{g.label} {stated(g.probability)}{limit}" for g, limit in zip(top, limits, strict=True))
+    return (f"{verdict}. {reason}".strip() + f" {guesses}" if reason or several else guesses).replace(SPACE, " ")
 
 
 def _print_line(text: str) -> None:
@@ -134,7 +136,7 @@ def show_plants(plants: Sequence[Plant], form: str, model: ModelIdentity) -> int
     """Print one line per plant; returns the number of plants. form: "text", "json" or "csv"."""
     if form == "csv":
         names = [f"{what}{n}" for n in range(1, TOP + 1) for what in ("label", "probability")]
-        header = ["plant", "photos", "used", "verdict", *names, *as_fields(model)]
+        header = ["plant", "photos", "used", "verdict", *names, "reason", *as_fields(model)]
         sys.stdout.write(csv_text([header, *(_cells(plant, model) for plant in plants)]))
     for plant in plants if form != "csv" else ():
         sys.stdout.write((_json(plant, model) if form == "json" else _sentence(plant)) + "\n")
@@ -144,7 +146,8 @@ def show_plants(plants: Sequence[Plant], form: str, model: ModelIdentity) -> int
 def _cells(plant: Plant, model: ModelIdentity) -> list[object]:
     guesses = [cell for g in plant.top for cell in (g.label, f"{g.probability:.6f}")]
     guesses += [""] * (2 * TOP - len(guesses))
-    return [plant.name, plant.photos, plant.used, plant.verdict.word, *guesses[: 2 * TOP], *as_fields(model).values()]
+    return [plant.name, plant.photos, plant.used, plant.verdict.word, *guesses[: 2 * TOP], plant.verdict.reason,
+            *as_fields(model).values()]  # fmt: skip
 
 
 def _json(plant: Plant, model: ModelIdentity) -> str:

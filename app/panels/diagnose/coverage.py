@@ -117,8 +117,8 @@ def crop_choice(model: DiagnosisModel) -> ComboBox:
 def plant_choice(plants: Plants, table: QTableView, remove: Callable[[Sequence[PhotoResult]], None]) -> ComboBox:
     """The choice; `table` gets the commands, in a menu of its own with `remove`, and its column."""
     choice = named(ComboBox(), tr("Plants"))
-    choice.setToolTip(tr("One diagnosis of all photos of a plant: of a folder, or taken within a minute of one "
-                         "another. To group photos by hand, select them in the table and press Ctrl+G."))  # fmt: skip
+    choice.setToolTip(tr("One diagnosis of all photos of a plant: of a folder, or each taken within a minute of the one "
+                         "before. To group photos by hand, select them in the table and press Ctrl+G."))  # fmt: skip
     choice.setMaximumWidth(11 * choice.fontMetrics().height())
     kinds = {"": tr("Plants: none"), "folder": tr("Plants: by folder"), "time": tr("Plants: by time")}
     choice.fill([(text, kind) for kind, text in kinds.items()], plants.by)

@@ -158,8 +158,11 @@ def test_text_json_and_csv_have_the_leaves(capsys):
     assert first["leaves"][0]["top"] == [{"label": "a/scab", "probability": 0.9, "threshold": 0.5}]
     assert [(leaf.get("diseased"), leaf.get("grade")) for leaf in first["leaves"]] == [(30, 5), (30, 5), (None, None)]
     assert "leaves" not in second
-    show_csv([several, one], ModelIdentity(), WITH_LEAVES)
+    show_text([one], ModelIdentity())
+    assert capsys.readouterr().out == "q.jpg: a/scab. a/scab 90.0 % (threshold 50.0 %)\n"
+    show_csv([replace(several, reason="Unlike any.", notes=("It is blurred.",)), one], ModelIdentity(), WITH_LEAVES)
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["reason"] for row in rows] == ["Unlike any. It is blurred.", "", "", "", ""]
     assert [(row["path"], row["leaf"], row["verdict"], row["x0"], row["diseased"]) for row in rows] == [
         ("p.jpg", "", "a/scab", "", ""), ("p.jpg", "1", "a/scab", "0.6000", "30"),
         ("p.jpg", "2", "a/scab", "0.0000", "30"), ("p.jpg", "3", "a/healthy", "0.0000", ""),
