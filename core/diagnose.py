@@ -36,7 +36,7 @@ from core.diagnosis.examination import Examination, Examiner
 from core.diagnosis.known_crop import find_crop
 from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.model_identity import MODEL_HELP, SHIPPED_MODELS, ModelIdentity, find_model, read_identity
+from core.diagnosis.model_identity import MODEL_HELP, SHIPPED_MODELS, find_model, read_identity
 from core.diagnosis.plant import GROUPINGS, diagnose_plants, name_plants
 from core.diagnosis.prediction import Diagnosis, Predictor, read_network
 from core.diagnosis.report_entry import make_entry, remarks
@@ -84,7 +84,16 @@ def diagnose_here(arguments: argparse.Namespace, model: ModelFile, config: RunCo
         sys.stderr.write(describe_coverage(model.thresholds, coverage))
     engine: dict[str, Any] = {"device": choose_device(config.device), "threads": config.threads,
                               "known_crop": find_crop(model.classes, arguments.known_crop)}  # fmt: skip
-    show = choose_output(arguments, paths, model, identity, coverage)
+    as_table = partial(show_csv, columns=WITH_LEAVES if arguments.leaves else COLUMNS)
+    show: Callable[[Iterable[Diagnosis]], int]
+    show = partial(show_json if arguments.json else as_table if arguments.csv else show_text, model=identity)
+    if by := arguments.group:  # a column of the manifests, where it is no other grouping
+        names = name_plants(paths, by) if by in GROUPINGS else list(find_photos(arguments.photos, by))
+
+        def show(found: Iterable[Diagnosis]) -> int:
+            plants = diagnose_plants(report_errors(found), names, model.thresholds, model.classes, coverage)
+            return show_plants(plants, "json" if arguments.json else "csv" if arguments.csv else "text", identity)
+
     if arguments.examine or arguments.report or arguments.leaves:
         with closing(Examiner(model, **engine)) as examiner:
             view = {"crop": not arguments.no_crop, "leaves": arguments.leaves, "coverage": coverage}
@@ -98,24 +107,6 @@ def diagnose_here(arguments: argparse.Namespace, model: ModelFile, config: RunCo
         with closing(Predictor(model, batch=min(BATCH, len(paths)), **engine)) as predictor:
             read = show(predictor.diagnose(paths, coverage=coverage))
     return EXIT_DONE if read else EXIT_WRONG_INPUT
-
-
-def choose_output(
-    arguments: argparse.Namespace, paths: Sequence[str], model: ModelFile, identity: ModelIdentity, coverage: float
-) -> Callable[[Iterable[Diagnosis]], int]:
-    """The function that prints diagnoses of photos or of plants, and returns how many there are."""
-    if not arguments.group:
-        as_table = partial(show_csv, columns=WITH_LEAVES if arguments.leaves else COLUMNS)
-        return partial(show_json if arguments.json else as_table if arguments.csv else show_text, model=identity)
-    by = arguments.group  # a column of the manifests, where it is no other grouping
-    names = name_plants(paths, by) if by in GROUPINGS else list(find_photos(arguments.photos, by))
-
-    def show(diagnoses: Iterable[Diagnosis]) -> int:
-        photos = report_errors(diagnoses)
-        plants = diagnose_plants(photos, names, model.thresholds, model.classes, coverage)
-        return show_plants(plants, "json" if arguments.json else "csv" if arguments.csv else "text", identity)
-
-    return show
 
 
 def report(

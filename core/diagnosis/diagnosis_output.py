@@ -23,17 +23,16 @@ COLUMNS: Final[Mapping[str, str]] = {
 """The columns of a table of photos, and how CSV has their numbers; "" is text."""
 WITH_LEAVES: Final[Mapping[str, str]] = {**COLUMNS, "leaf": "d", **dict.fromkeys(("y0", "x0", "y1", "x1"), ".4f")}
 """The same for photos that may show several leaves: the leaf's number, and its box as shares of the centred square."""
+OF_PLANTS: Final[Mapping[str, str]] = {**dict.fromkeys(("plant", "photos", "used"), ""), **{
+    name: COLUMNS[name] for name in COLUMNS if name not in ("path", "milliseconds", "error", "diseased", "grade")
+}}  # fmt: skip
 
 
 def show_json(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
     """Print one JSON object per line and photo; returns the number of readable photos."""
     read = 0
-    answer: dict[str, object]
     for d in diagnoses:
-        answer = {"path": d.path, "verdict": d.verdict, "top": describe_top(d.top),
-                  "milliseconds": round(d.milliseconds, 3)}  # fmt: skip
-        if d.reason:
-            answer["reason"] = d.reason
+        answer = _state(d.verdict, d.reason, d.top, path=d.path, milliseconds=round(d.milliseconds, 3))
         more = {"diseased": d.diseased, "grade": d.grade, "notes": list(d.notes) or None}
         answer |= {name: value for name, value in more.items() if value is not None}
         if d.leaves:
@@ -44,6 +43,11 @@ def show_json(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
     return read
 
 
+def _state(verdict: str, reason: str, top: Iterable[ClassProbability], **of: object) -> dict[str, object]:
+    """The diagnosis of a photo, leaf or plant, for JSON; of: what it is of."""
+    return {**of, "verdict": verdict, "top": describe_top(top), **({"reason": reason} if reason else {})}
+
+
 def describe_top(top: Iterable[ClassProbability]) -> list[dict[str, object]]:
     """The most probable classes for JSON, with thresholds if photos may have several labels."""
     return [{"label": g.label, "probability": g.probability}
@@ -51,11 +55,8 @@ def describe_top(top: Iterable[ClassProbability]) -> list[dict[str, object]]:
 
 
 def _describe_leaf(leaf: LeafDiagnosis) -> dict[str, object]:
-    more: dict[str, object] = {"reason": leaf.verdict.reason} if leaf.verdict.reason else {}
-    if leaf.diseased is not None:
-        more |= {"diseased": leaf.diseased, "grade": grade(leaf.diseased)}
-    return {"box": [round(side, 4) for side in leaf.box], "verdict": leaf.verdict.word, "top": describe_top(leaf.top),
-            **more}  # fmt: skip
+    answer = _state(leaf.verdict.word, leaf.verdict.reason, leaf.top, box=[round(side, 4) for side in leaf.box])
+    return answer if leaf.diseased is None else answer | {"diseased": leaf.diseased, "grade": grade(leaf.diseased)}
 
 
 def show_csv(diagnoses: Iterable[Diagnosis], model: ModelIdentity, columns: Mapping[str, str] = COLUMNS) -> int:
@@ -135,25 +136,16 @@ def report_errors(diagnoses: Iterable[Diagnosis]) -> Iterator[Diagnosis]:
 def show_plants(plants: Sequence[Plant], form: str, model: ModelIdentity) -> int:
     """Print one line per plant; returns the number of plants. form: "text", "json" or "csv"."""
     if form == "csv":
-        names = [f"{what}{n}" for n in range(1, TOP + 1) for what in ("label", "probability")]
-        header = ["plant", "photos", "used", "verdict", *names, "reason", *as_fields(model)]
-        sys.stdout.write(csv_text([header, *(_cells(plant, model) for plant in plants)]))
-    for plant in plants if form != "csv" else ():
-        sys.stdout.write((_json(plant, model) if form == "json" else _sentence(plant)) + "\n")
+        _print_row(OF_PLANTS)
+    for plant in plants:
+        verdict, counts = plant.verdict, {"plant": plant.name, "photos": plant.photos, "used": plant.used}
+        if form == "csv":
+            found = Diagnosis("", verdict.word, plant.top, reason=verdict.reason)
+            _print_row(cells({**make_row(found, model), **counts}, OF_PLANTS))
+        else:
+            answer = _state(verdict.word, verdict.reason, plant.top, **counts)
+            _print_line(json_line({**answer, **as_fields(model)}) if form == "json" else _sentence(plant))
     return len(plants)
-
-
-def _cells(plant: Plant, model: ModelIdentity) -> list[object]:
-    guesses = [cell for g in plant.top for cell in (g.label, f"{g.probability:.6f}")]
-    guesses += [""] * (2 * TOP - len(guesses))
-    return [plant.name, plant.photos, plant.used, plant.verdict.word, *guesses[: 2 * TOP], plant.verdict.reason,
-            *as_fields(model).values()]  # fmt: skip
-
-
-def _json(plant: Plant, model: ModelIdentity) -> str:
-    answer = {"plant": plant.name, "photos": plant.photos, "used": plant.used, "verdict": plant.verdict.word}
-    reason = {"reason": plant.verdict.reason} if plant.verdict.reason else {}
-    return json_line({**answer, "top": describe_top(plant.top), **reason, **as_fields(model)})
 
 
 def _sentence(plant: Plant) -> str:

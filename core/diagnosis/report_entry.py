@@ -22,9 +22,8 @@ def make_entry(found: Diagnosis, examined: Examination | None, model: ModelIdent
         return Entry(name, "unreadable", sentences=(found.error,), model=model)
     kind = "muted" if found.verdict in (NOT_SURE, NO_LEAF) else "well" if is_healthy(found.verdict) else "sick"
     severity = examined.severity
-    boxes = [leaf.box for leaf in found.leaves]
     picture = draw_picture(examined.photo, severity.leaf, severity.lesions if kind == "sick" else None, side,
-                           boxes=boxes)  # fmt: skip
+                           boxes=[leaf.box for leaf in found.leaves])  # fmt: skip
     familiar = found.reason != UNFAMILIAR
     guesses = tuple((label_text(guess.label), guess.probability) for guess in found.top if familiar)
     findings = describe_leaves([leaf.verdict.word for leaf in found.leaves])

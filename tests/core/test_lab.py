@@ -310,8 +310,6 @@ def test_explain_names_every_candidate_with_its_cost_or_reason_and_the_choice(ca
     assert len(re.findall(r"^  -> \S+ +[\d.]+ us", said, re.M)) == 2, "one for each dense layer"
     assert re.search(r"^     \S+ +\D", said, re.M), "a candidate that was refused, with its reason"
     assert re.search(r"^[\d.]+ us in all$", said, re.M)
-    with pytest.raises(SystemExit, match="2"):
-        lab.main([*explained, "--device", "cpu"])
 
 
 @pytest.mark.parametrize("driver", [False, True])

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from core.diagnosis.batch_report import Entry, draw_picture, render_batch
-from core.diagnosis.boxes import WHOLE
 from core.diagnosis.diagnosis_output import show_text
 from core.diagnosis.examination import Examination
 from core.diagnosis.model_card import render_card_html
@@ -47,9 +46,8 @@ def found():
 @pytest.fixture(scope="module")
 def entries(found):
     sure = Diagnosis("a/<one>.jpg", "bean/bean_rust", found.top, diseased=6.25, grade=3, notes=("60% lies off.",))
-    parts = [LeafDiagnosis(WHOLE, Verdict(word), found.top, Prediction(found.probabilities, 0.6), 30.0)
-             for word in (sure.verdict, NOT_SURE)]  # fmt: skip
-    sure = replace(sure, leaves=tuple(parts))
+    leaf = LeafDiagnosis((0, 0, 1, 1), found.verdict, found.top, Prediction(found.probabilities, 0.6), 30.0)
+    sure = replace(sure, leaves=(leaf, replace(leaf, verdict=Verdict(NOT_SURE))))
     unsure = replace(sure, path="two.jpg", verdict=NOT_SURE, reason="It may be either.", diseased=None, grade=None)
     cases = ((sure, found), (unsure, found), (Diagnosis("bad.jpg", error="It is empty."), None))
     return [make_entry(diagnosis, examined, NAMED, 336) for diagnosis, examined in cases]
