@@ -36,7 +36,6 @@ from core.text import csv_text
 PROGRESS_ROWS: Final = 1000
 """Rows of the table between two reports of progress."""
 PLANT_COLUMNS: Final = ("plant", "plant_photos", "plant_used", "plant_diagnosis", "plant_probability")
-PLANTS: Final = len(PLANT_COLUMNS)
 TABLE: Final = {name: digits for name, digits in {
     **COLUMNS, **dict.fromkeys(("corrected_by_hand", *PLANT_COLUMNS), ""), **WITH_LEAVES,
 }.items() if name != "milliseconds"}  # fmt: skip
@@ -141,7 +140,7 @@ def _entry(result: PhotoResult, picture: bytes) -> Entry:
     kind = "muted" if not result.sure else "well" if result.healthy else "sick"
     found = "; ".join(findings(result))
     leaves = (_leaf_text(number, leaf) for number, leaf in enumerate(result.leaves, 1))
-    sentences = (found, doubts(replace(result, leaves=())), severity_text(result), *leaves, *result.plant[PLANTS:])
+    sentences = (found, doubts(replace(result, leaves=())), severity_text(result), *leaves, *result.plant[-1:])
     guesses = () if result.unfamiliar else tuple((disease_name(label), share) for label, share in result.top)
     answer = verdict_text(replace(result, leaves=()))
     return Entry(name, answer, kind, sentences, guesses, result.shown_percent, picture, result.model)

@@ -44,14 +44,11 @@ def show_json(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
 
 
 def _state(verdict: str, reason: str, top: Iterable[ClassProbability], **of: object) -> dict[str, object]:
-    """The diagnosis of a photo, leaf or plant, for JSON; of: what it is of."""
-    return {**of, "verdict": verdict, "top": describe_top(top), **({"reason": reason} if reason else {})}
-
-
-def describe_top(top: Iterable[ClassProbability]) -> list[dict[str, object]]:
-    """The most probable classes for JSON, with thresholds if photos may have several labels."""
-    return [{"label": g.label, "probability": g.probability}
-            | ({} if g.threshold is None else {"threshold": g.threshold}) for g in top]  # fmt: skip
+    """The diagnosis of a photo, leaf or plant, for JSON, with thresholds if photos may have several labels; of: what
+    it is of."""
+    likely = [{"label": g.label, "probability": g.probability}
+              | ({} if g.threshold is None else {"threshold": g.threshold}) for g in top]  # fmt: skip
+    return {**of, "verdict": verdict, "top": likely, **({"reason": reason} if reason else {})}
 
 
 def _describe_leaf(leaf: LeafDiagnosis) -> dict[str, object]:

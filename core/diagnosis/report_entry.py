@@ -24,10 +24,8 @@ def make_entry(found: Diagnosis, examined: Examination | None, model: ModelIdent
     severity = examined.severity
     picture = draw_picture(examined.photo, severity.leaf, severity.lesions if kind == "sick" else None, side,
                            boxes=[leaf.box for leaf in found.leaves])  # fmt: skip
-    familiar = found.reason != UNFAMILIAR
-    guesses = tuple((label_text(guess.label), guess.probability) for guess in found.top if familiar)
-    findings = describe_leaves([leaf.verdict.word for leaf in found.leaves])
-    sentences = [label_text(findings), found.reason, *found.notes]
+    guesses = tuple((label_text(guess.label), guess.probability) for guess in found.top if found.reason != UNFAMILIAR)
+    sentences = [label_text(describe_leaves([leaf.verdict.word for leaf in found.leaves])), found.reason, *found.notes]
     sentences.append(_describe_area(found.diseased if kind == "sick" else None))
     sentences += [_describe_leaf(number, leaf) for number, leaf in enumerate(found.leaves, 1)]
     return Entry(name, label_text(found.verdict), kind, tuple(sentences), guesses,

@@ -143,10 +143,9 @@ def test_the_report_lists_photos_with_a_result_their_leaves_and_models():
     leaves = (RESULTS[0], replace(RESULTS[0], verdict="not sure", sure=False))
     head, details = render([replace(RESULTS[0], leaves=leaves), RESULTS[1], *CANCELLED]).split("Photo by photo")
     assert re.findall(r"<span[^>]*>([^<]*)", head) == ["Tomato · rust", "Unreadable"]
-    assert "Model: tomato 2026-11-22 (2026-11-22, 0123456789ab). Photos: 1." in head
     assert re.findall(r"\w+\.jpg", details) == ["a.jpg", "cmd.jpg"], "photos without an answer are not listed"
-    assert "<p>Leaf 1: Tomato · rust 90.0\u00a0%. Diseased share of the leaf area: 12" in details
-    assert "<p>Leaf 2: Not sure.</p>" in details
+    assert re.findall("<p>(Leaf [^.<]*)", details) == ["Leaf 1: Tomato · rust 90", "Leaf 2: Not sure"]
+    assert "\u00a0%. Diseased share of the leaf area: 12" in details
     assert details.count("tomato 2026-11-22 (0123456789ab)") == details.count("citrus (fedcba987654)") == 1
 
 

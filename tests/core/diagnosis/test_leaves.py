@@ -147,12 +147,12 @@ def test_text_json_and_csv_have_the_leaves(capsys):
     leaves = (leaf(RIGHT, "a/scab", 0.9), leaf(LEFT, "a/scab", 0.8), leaf(LEFT, "a/healthy", 0.7))
     several = Diagnosis("p.jpg", "a/scab", leaves[0].top, 5.0, leaves=leaves)
     one = replace(several, path="q.jpg", leaves=())
-    assert show_text([several], ModelIdentity()) == 1
-    assert capsys.readouterr().out == "p.jpg: 2 of 3 leaves: a/scab; 1 of 3 leaves: a/healthy\n"
+    assert show_text([several, one], ModelIdentity()) == 2
+    assert capsys.readouterr().out == ("p.jpg: 2 of 3 leaves: a/scab; 1 of 3 leaves: a/healthy\n"
+                                       "q.jpg: a/scab. a/scab 90.0 % (threshold 50.0 %)\n")  # fmt: skip
     doubtful = replace(several, reason="Unlike any.", notes=("It is blurred.",))
-    show_text([doubtful, one], ModelIdentity())
-    assert capsys.readouterr().out.endswith(
-        "1 of 3 leaves: a/healthy. Unlike any. It is blurred.\nq.jpg: a/scab. a/scab 90.0 % (threshold 50.0 %)\n")
+    show_text([doubtful], ModelIdentity())
+    assert capsys.readouterr().out.endswith("1 of 3 leaves: a/healthy. Unlike any. It is blurred.\n")
     show_json([several, one], ModelIdentity())
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert [leaf["verdict"] for leaf in first["leaves"]] == ["a/scab", "a/scab", "a/healthy"]
