@@ -84,9 +84,16 @@ def diagnose_here(arguments: argparse.Namespace, model: ModelFile, config: RunCo
         sys.stderr.write(describe_coverage(model.thresholds, coverage))
     engine: dict[str, Any] = {"device": choose_device(config.device), "threads": config.threads,
                               "known_crop": find_crop(model.classes, arguments.known_crop)}  # fmt: skip
-    open_predictor = partial(Predictor, model, batch=min(BATCH, len(paths)), **engine)
     as_table = partial(show_csv, columns=WITH_LEAVES if arguments.leaves else COLUMNS)
+    show: Callable[[Iterable[Diagnosis]], int]
     show = partial(show_json if arguments.json else as_table if arguments.csv else show_text, model=identity)
+    if by := arguments.group:  # a column of the manifests, where it is no other grouping
+        names = name_plants(paths, by) if by in GROUPINGS else list(find_photos(arguments.photos, by))
+
+        def show(found: Iterable[Diagnosis]) -> int:
+            plants = diagnose_plants(report_errors(found), names, model.thresholds, model.classes, coverage)
+            return show_plants(plants, "json" if arguments.json else "csv" if arguments.csv else "text", identity)
+
     if arguments.examine or arguments.report or arguments.leaves:
         with closing(Examiner(model, **engine)) as examiner:
             view = {"crop": not arguments.no_crop, "leaves": arguments.leaves, "coverage": coverage}
@@ -96,15 +103,8 @@ def diagnose_here(arguments: argparse.Namespace, model: ModelFile, config: RunCo
                 read = report(Path(arguments.report), model, examined, make, show)
             else:
                 read = show(diagnosis for diagnosis, _ in examined)
-    elif arguments.group:
-        by = arguments.group  # a column of the manifests, where it is no other grouping
-        names = name_plants(paths, by) if by in GROUPINGS else list(find_photos(arguments.photos, by))
-        with closing(open_predictor()) as predictor:
-            photos = report_errors(predictor.diagnose(paths, coverage=coverage))
-            plants = diagnose_plants(photos, names, predictor.thresholds, model.classes, coverage)
-        read = show_plants(plants, "json" if arguments.json else "csv" if arguments.csv else "text", identity)
     else:
-        with closing(open_predictor()) as predictor:
+        with closing(Predictor(model, batch=min(BATCH, len(paths)), **engine)) as predictor:
             read = show(predictor.diagnose(paths, coverage=coverage))
     return EXIT_DONE if read else EXIT_WRONG_INPUT
 
@@ -146,11 +146,10 @@ def check_options(arguments: argparse.Namespace, found: list[Problem]) -> tuple[
         found.append(Problem("csv", "cannot be combined with --json."))
     if arguments.merge and given - {"merge", "model_file"}:
         found.append(Problem("merge", "joins a folder of results and takes nothing else: diagnose --merge RESULTS"))
-    examined = arguments.examine or arguments.report or arguments.leaves
-    if arguments.no_crop and not examined:
+    if arguments.no_crop and not (arguments.examine or arguments.report or arguments.leaves):
         found.append(Problem("no_crop", "needs --examine, --leaves or --report."))
-    if arguments.group and examined:
-        found.append(Problem("group", "cannot be combined with --examine, --leaves or --report."))
+    if arguments.group and arguments.report:
+        found.append(Problem("group", "cannot be combined with --report."))
     if arguments.out:
         found += [Problem(name, "cannot be combined with --out.") for name in ALONE if name in given]
         if refusal := inside_photos(arguments.out, sources):
@@ -261,7 +260,7 @@ def make_parser() -> argparse.ArgumentParser:
                         "(implies --examine): beside photo files, but not in a photo folder")  # fmt: skip
     parser.add_argument("--group", metavar="folder|time|COLUMN", default="",
                         help="diagnose plants instead of photos: photos of one plant are in one folder, were taken "
-                        "within a minute of one another, or have the same value in this column of a CSV manifest")
+                        "each within a minute of the one before, or have the same value in this column of a manifest")
     parser.add_argument("--known-crop", metavar="CROP", default="",
                         help="the crop of all these photos, such as apple: other crops' classes are excluded")
     parser.add_argument("--coverage", default="", metavar="SHARE",

@@ -27,14 +27,11 @@ PACKAGES: Final = (
     ("PySide6-Essentials", "draws the window"), ("pyqtgraph", "draws the plots"),
 )  # fmt: skip
 LIBRARIES: Final = (
-    ("numba-cuda", "translates CUDA kernels"),
-    ("cuda-bindings", "connects to the NVIDIA driver"),
-    ("nvidia-nvvm", "compiles the CUDA kernels"),
-    ("nvidia-nvjitlink", "links the CUDA kernels"),
-    ("nvidia-cuda-nvrtc", "contains the CUDA headers"),
-    ("nvidia-cuda-cccl", "contains the CUDA headers"),
+    ("numba-cuda", "translates CUDA kernels"), ("cuda-bindings", "connects to the NVIDIA driver"),
+    ("nvidia-nvvm", "compiles the CUDA kernels"), ("nvidia-nvjitlink", "links the CUDA kernels"),
+    ("nvidia-cuda-nvrtc", "contains the CUDA headers"), ("nvidia-cuda-cccl", "contains the CUDA headers"),
     ("nvidia-cublas", "is used only by name, for comparison"),
-)
+)  # fmt: skip
 """Packages that every machine needs and those of the extra .[cuda], with their purpose."""
 
 DEVICE_PROPERTIES: Final = {

@@ -25,7 +25,7 @@ from core.data.photo_reader import prepare, read_file
 from core.diagnosis.examination import SEVERAL, Examination, Examiner
 from core.diagnosis.features import feature_node
 from core.diagnosis.model_file import ModelFile, read_model
-from core.diagnosis.model_identity import read_identity
+from core.diagnosis.model_identity import ORIGIN, read_identity
 from core.diagnosis.plant import read_time
 from core.diagnosis.prediction import ClassProbability, Prediction, compile_ahead, load_engine
 from core.diagnosis.segmentation import segment
@@ -67,7 +67,7 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
     channel.send(
         ready=True, classes=list(model.classes), device=device,
         rejection=model.sections.get(SECTION, {}), model=asdict(read_identity(Path(asked["model"]))),
-        maps=feature_node(model.graph) is not None,
+        maps=feature_node(model.graph) is not None, adapted=ORIGIN in model.sections,
     )  # fmt: skip
     with ThreadPoolExecutor(count, "examine") as pool:
         flying: deque[Future[dict[str, Any]]] = deque()

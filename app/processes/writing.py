@@ -26,18 +26,20 @@ from core.data.dataset import ReportProgress, ignore
 from core.data.photo import PhotoError
 from core.data.photo_reader import read_photo
 from core.diagnosis.batch_report import Entry, draw_picture, picture_side, render_batch
-from core.diagnosis.model_identity import ModelIdentity, as_fields
+from core.diagnosis.diagnosis_output import COLUMNS, WITH_LEAVES, cells, make_row
+from core.diagnosis.prediction import ClassProbability, Diagnosis
 from core.diagnosis.severity import grade
+from core.percent import stated
 from core.storage import write_file
 from core.text import csv_text
 
 PROGRESS_ROWS: Final = 1000
 """Rows of the table between two reports of progress."""
-DETAIL_COLUMNS: Final = ("leaf_diseased_percent", "grade", "corrected_by_hand", "reason", "error")
 PLANT_COLUMNS: Final = ("plant", "plant_photos", "plant_used", "plant_diagnosis", "plant_probability")
-PLANTS: Final = len(PLANT_COLUMNS)
-LEAF_COLUMNS: Final = ("leaf", "y0", "x0", "y1", "x1")
-"""Number of one of several leaves of a photo, and its box in fractions of the photo's central square."""
+TABLE: Final = {name: digits for name, digits in {
+    **COLUMNS, **dict.fromkeys(("corrected_by_hand", *PLANT_COLUMNS), ""), **WITH_LEAVES,
+}.items() if name != "milliseconds"}  # fmt: skip
+"""The columns of `leafclinic diagnose --csv --leaves` without the time, and what only the window knows."""
 Remarks: TypeAlias = Sequence[str]
 """Sentences on all photos together, such as which share of them the model diagnoses."""
 
@@ -88,32 +90,25 @@ def _export(channel: Channel, asked: dict[str, Any]) -> list[str]:
 
 
 def write_csv(path: Path, results: Sequence[PhotoResult], progress: ReportProgress = ignore) -> None:
-    """Write one row per photo, and below it one for each of its leaves where it shows several. Raises StorageError.
-
-    Columns: path, diagnosis, the three most probable classes with probabilities, diseased area with its Horsfall-
-    Barratt grade, reason for no diagnosis, error, model, plant with its diagnosis, and place of a leaf.
-    """
-    places = [f"{what}{n}" for n in (1, 2, 3) for what in ("class", "probability")]
-    model = as_fields(ModelIdentity())
-    rows: list[list[object]] = [["path", "diagnosis", *places, *DETAIL_COLUMNS, *model, *PLANT_COLUMNS, *LEAF_COLUMNS]]
-    done = finished(results)
+    """Write one row per photo, and below it one for each of its leaves where it shows several. Raises StorageError."""
+    rows, done = [[*TABLE]], finished(results)
     for at, result in enumerate(done):
         if at % PROGRESS_ROWS == 0:
             progress(at, len(done))
-        rows.append([*_cells(result), *[""] * len(LEAF_COLUMNS)])
-        for number, leaf in enumerate(result.leaves, 1):
-            leaf_cells = _cells(replace(leaf, model=result.model, plant=result.plant))
-            rows.append([*leaf_cells, number, *(f"{side:.4f}" for side in leaf.box)])
+        leaves = (replace(leaf, model=result.model, plant=result.plant) for leaf in result.leaves)
+        rows += [cells(_row(part, number), TABLE) for number, part in enumerate((result, *leaves))]
     write_file(path, csv_text(rows))
 
 
-def _cells(result: PhotoResult) -> list[object]:
-    top = [value for name, share in result.top for value in (name, f"{share:.6f}")]
-    percent = result.shown_percent
-    amount = ["", ""] if percent is None else [f"{percent:.2f}", grade(percent)]
+def _row(result: PhotoResult, number: int) -> dict[str, Any]:
+    """The values of TABLE of a photo, or of its leaf of this number, from 1."""
+    top, share = tuple(ClassProbability(*guess) for guess in result.top), result.shown_percent
+    found = Diagnosis(result.path, result.verdict, top, error=sentence(result.error), reason=doubts(result),
+                      diseased=share, grade=None if share is None else grade(share))
     hand = "yes" if result.mask is not None else "" if result.error else "no"
-    return [result.path, result.verdict, *(top + [""] * 6)[:6], *amount, hand, doubts(result), sentence(result.error),
-            *as_fields(result.model).values(), *(result.plant or [""] * PLANTS)[:PLANTS]]  # fmt: skip
+    leaf = dict(zip(("leaf", "y0", "x0", "y1", "x1"), (number, *result.box), strict=True)) if number else {}
+    plant = dict(zip(PLANT_COLUMNS, result.plant, strict=False))
+    return {**make_row(found, result.model), "corrected_by_hand": hand, **leaf, **plant}
 
 
 def finished(results: Iterable[PhotoResult]) -> list[PhotoResult]:
@@ -144,10 +139,16 @@ def _entry(result: PhotoResult, picture: bytes) -> Entry:
         return Entry(name, tr("Unreadable"), sentences=(sentence(result.error),), model=result.model)
     kind = "muted" if not result.sure else "well" if result.healthy else "sick"
     found = "; ".join(findings(result))
-    sentences = (found, doubts(replace(result, leaves=())), severity_text(result), *result.plant[PLANTS:])
+    leaves = (_leaf_text(number, leaf) for number, leaf in enumerate(result.leaves, 1))
+    sentences = (found, doubts(replace(result, leaves=())), severity_text(result), *leaves, *result.plant[-1:])
     guesses = () if result.unfamiliar else tuple((disease_name(label), share) for label, share in result.top)
     answer = verdict_text(replace(result, leaves=()))
     return Entry(name, answer, kind, sentences, guesses, result.shown_percent, picture, result.model)
+
+
+def _leaf_text(number: int, leaf: PhotoResult) -> str:
+    verdict = tr("Leaf {number}: {verdict}", number=number, verdict=verdict_text(leaf))
+    return f"{verdict} {stated(leaf.probability)}. {severity_text(leaf)}" if leaf.sure else f"{verdict}."
 
 
 def _picture(result: PhotoResult, side: int) -> bytes:
@@ -160,8 +161,7 @@ def _picture(result: PhotoResult, side: int) -> bytes:
         return b""
     area = result.area() or Mask(np.zeros((1, 1), np.uint8))
     lesions = None if result.shown_percent is None else area.labels == DISEASED
-    boxes = [leaf.box for leaf in result.leaves]
-    return draw_picture(photo, area.labels > BACKGROUND, lesions, side, area.box, boxes)
+    return draw_picture(photo, area.labels > BACKGROUND, lesions, side, area.box, [leaf.box for leaf in result.leaves])
 
 
 WRITERS: Final[dict[str, Callable[..., object]]] = {

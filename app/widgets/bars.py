@@ -11,8 +11,9 @@ from PySide6.QtWidgets import QHeaderView, QStyledItemDelegate, QStyleOptionView
 
 from app.cards import disease_name
 from app.theme import Colours, Theme
+from app.translation import tr
 from app.viewmodels.rows_model import LEFT, RIGHT, SORT
-from core.percent import stated
+from core.percent import percent, stated
 
 SMALLEST_SHARE: Final = 0.0005
 """Share below which a probability is written as 0.0 % and has no bar."""
@@ -59,8 +60,10 @@ class ProbabilityBars(QWidget):
         """`given`: there is a diagnosis, the first class or all that reach their limit; `limits`: of the marks."""
         self._top, self._given, self._limits = top, given, limits
         self.setMinimumHeight(max(3, len(top)) * self.line)
-        self.setToolTip("\n".join(name for name, _ in top))
-        self.setAccessibleName(", ".join(f"{disease_name(name)} {stated(share)}" for name, share in top))
+        marks = [f" ({tr('Minimum confidence: {share}', share=percent(limit))})" for limit in limits] + [""] * len(top)
+        self.setToolTip("\n".join(name + mark for (name, _), mark in zip(top, marks, strict=False)))
+        self.setAccessibleName(", ".join(f"{disease_name(name)} {stated(share)}{mark}"
+                                         for (name, share), mark in zip(top, marks, strict=False)))
         self.update()
 
     def sizeHint(self) -> QSize:  # noqa: N802 (Qt's names here and below)

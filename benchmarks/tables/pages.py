@@ -9,12 +9,12 @@ import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from benchmarks.tables import all_results, diagnosis, engine, experiments, kernels, scaling
+from benchmarks.tables import all_results, diagnosis, engine, experiments, kernels, measurements, scaling
 
 ROOT = Path(__file__).parents[2]
 TABLES: Mapping[str, Callable[[], str]] = {
     **engine.TABLES, **diagnosis.TABLES, **kernels.TABLES, **all_results.TABLES, **experiments.TABLES,
-    **scaling.TABLES,
+    **scaling.TABLES, **measurements.TABLES,
 }  # fmt: skip
 BLOCK = re.compile(r"(<!-- (?P<name>[\w ]+) -->\n)(.*?)(<!-- /(?P=name) -->)", re.DOTALL)
 

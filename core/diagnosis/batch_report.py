@@ -63,7 +63,7 @@ def picture_side(photos: int) -> int:
 def draw_picture(
     photo: Array, leaf: Array, lesions: Array | None, side: int, box: Box = WHOLE, boxes: Iterable[Box] = ()
 ) -> bytes:
-    """A photo as JPEG, with outlines of its leaf and of its lesions if given, and boxes of its leaves.
+    """A photo as JPEG, with outlines of its leaf and of its lesions if given, and numbered boxes of its leaves.
 
     photo: uint8 RGB ``(height, width, 3)``; leaf and lesions: masks bool of the part `box` (y0, x0, y1, x1, shares).
     """
@@ -73,9 +73,11 @@ def draw_picture(
             placed = (place_in_square(mask, box, side) > 0.5).astype(np.uint8)
             outlines, _ = cv2.findContours(placed, cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_NONE)
             cv2.drawContours(marked, outlines, -1, colour, 1 + side // 256, cv2.LINE_AA)
-    for y0, x0, y1, x1 in boxes:
+    for number, (y0, x0, y1, x1) in enumerate(boxes, 1):
         corners = (round(side * x0), round(side * y0)), (round(side * x1), round(side * y1))
         cv2.rectangle(marked, *corners, LEAF, 1 + side // 256)
+        foot = max(corners[0][0], 0) + side // 60, max(corners[0][1], 0) + side // 14
+        cv2.putText(marked, str(number), foot, cv2.FONT_HERSHEY_SIMPLEX, side / 420, LEAF, 1 + side // 256, cv2.LINE_AA)
     return encode_jpeg(marked, QUALITY)
 
 

@@ -11,29 +11,28 @@ from core.diagnosis.plant import Plant
 from core.diagnosis.prediction import ClassProbability, Diagnosis, LeafDiagnosis
 from core.diagnosis.severity import grade
 from core.diagnosis.verdict import TOP, UNFAMILIAR, describe_leaves
-from core.percent import SPACE, stated
+from core.percent import SPACE, percent, stated
 from core.text import csv_text, json_line, printable
 
 COLUMNS: Final[Mapping[str, str]] = {
     "path": "", "verdict": "",
     **{f"{what}{n}": digits for n in range(1, TOP + 1) for what, digits in (("label", ""), ("probability", ".6f"))},
-    "milliseconds": ".2f", "error": "", "diseased": ".4g", "grade": ".4g",
+    "milliseconds": ".2f", "error": "", "reason": "", "diseased": ".4g", "grade": ".4g",
     **dict.fromkeys(as_fields(ModelIdentity()), ""),
 }  # fmt: skip
 """The columns of a table of photos, and how CSV has their numbers; "" is text."""
 WITH_LEAVES: Final[Mapping[str, str]] = {**COLUMNS, "leaf": "d", **dict.fromkeys(("y0", "x0", "y1", "x1"), ".4f")}
 """The same for photos that may show several leaves: the leaf's number, and its box as shares of the centred square."""
+OF_PLANTS: Final[Mapping[str, str]] = {**dict.fromkeys(("plant", "photos", "used"), ""), **{
+    name: COLUMNS[name] for name in COLUMNS if name not in ("path", "milliseconds", "error", "diseased", "grade")
+}}  # fmt: skip
 
 
 def show_json(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
     """Print one JSON object per line and photo; returns the number of readable photos."""
     read = 0
-    answer: dict[str, object]
     for d in diagnoses:
-        answer = {"path": d.path, "verdict": d.verdict, "top": describe_top(d.top),
-                  "milliseconds": round(d.milliseconds, 3)}  # fmt: skip
-        if d.reason:
-            answer["reason"] = d.reason
+        answer = _state(d.verdict, d.reason, d.top, path=d.path, milliseconds=round(d.milliseconds, 3))
         more = {"diseased": d.diseased, "grade": d.grade, "notes": list(d.notes) or None}
         answer |= {name: value for name, value in more.items() if value is not None}
         if d.leaves:
@@ -44,18 +43,17 @@ def show_json(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
     return read
 
 
-def describe_top(top: Iterable[ClassProbability]) -> list[dict[str, object]]:
-    """The most probable classes for JSON, with thresholds if photos may have several labels."""
-    return [{"label": g.label, "probability": g.probability}
-            | ({} if g.threshold is None else {"threshold": g.threshold}) for g in top]  # fmt: skip
+def _state(verdict: str, reason: str, top: Iterable[ClassProbability], **of: object) -> dict[str, object]:
+    """The diagnosis of a photo, leaf or plant, for JSON, with thresholds if photos may have several labels; of: what
+    it is of."""
+    likely = [{"label": g.label, "probability": g.probability}
+              | ({} if g.threshold is None else {"threshold": g.threshold}) for g in top]  # fmt: skip
+    return {**of, "verdict": verdict, "top": likely, **({"reason": reason} if reason else {})}
 
 
 def _describe_leaf(leaf: LeafDiagnosis) -> dict[str, object]:
-    more: dict[str, object] = {"reason": leaf.verdict.reason} if leaf.verdict.reason else {}
-    if leaf.diseased is not None:
-        more |= {"diseased": leaf.diseased, "grade": grade(leaf.diseased)}
-    return {"box": [round(side, 4) for side in leaf.box], "verdict": leaf.verdict.word, "top": describe_top(leaf.top),
-            **more}  # fmt: skip
+    answer = _state(leaf.verdict.word, leaf.verdict.reason, leaf.top, box=[round(side, 4) for side in leaf.box])
+    return answer if leaf.diseased is None else answer | {"diseased": leaf.diseased, "grade": grade(leaf.diseased)}
 
 
 def show_csv(diagnoses: Iterable[Diagnosis], model: ModelIdentity, columns: Mapping[str, str] = COLUMNS) -> int:
@@ -67,8 +65,9 @@ def show_csv(diagnoses: Iterable[Diagnosis], model: ModelIdentity, columns: Mapp
         for number, leaf in enumerate(d.leaves, 1):
             place = dict(zip(("y0", "x0", "y1", "x1"), leaf.box, strict=True))
             amount = None if leaf.diseased is None else grade(leaf.diseased)
-            row = make_row(Diagnosis(d.path, leaf.verdict.word, leaf.top, diseased=leaf.diseased, grade=amount), model)
-            _print_row(cells({**row, "milliseconds": None, "leaf": number, **place}, columns))
+            row = make_row(Diagnosis(d.path, leaf.verdict.word, leaf.top, reason=leaf.verdict.reason), model)
+            row |= {"milliseconds": None, "diseased": leaf.diseased, "grade": amount, "leaf": number, **place}
+            _print_row(cells(row, columns))
         read += not d.error
     return read
 
@@ -80,7 +79,7 @@ def make_row(d: Diagnosis, model: ModelIdentity) -> dict[str, Any]:
         row |= {f"label{number}": guess.label, f"probability{number}": guess.probability}
     time = None if d.error else d.milliseconds
     return row | {"path": d.path, "verdict": d.verdict, "milliseconds": time, "error": d.error, "diseased": d.diseased,
-                  "grade": d.grade, **as_fields(model)}  # fmt: skip
+                  "reason": " ".join(filter(None, (d.reason, *d.notes))), "grade": d.grade, **as_fields(model)}
 
 
 def cells(row: Mapping[str, Any], columns: Mapping[str, str] = COLUMNS) -> list[str]:
@@ -112,9 +111,10 @@ def _describe(verdict: str, reason: str, top: Sequence[ClassProbability]) -> str
     """
     if reason == UNFAMILIAR:
         return f"{verdict}. {reason}"
-    guesses = ", ".join(f"{g.label} {stated(g.probability).replace(SPACE, ' ')}" for g in top)
     several = any(g.threshold is not None for g in top)
-    return f"{verdict}. {reason}".strip() + f" {guesses}" if reason or several else guesses
+    limits = ("" if g.threshold is None else f" (threshold {percent(g.threshold)})" for g in top)
+    guesses = ", ".join(f"{g.label} {stated(g.probability)}{limit}" for g, limit in zip(top, limits, strict=True))
+    return (f"{verdict}. {reason}".strip() + f" {guesses}" if reason or several else guesses).replace(SPACE, " ")
 
 
 def _print_line(text: str) -> None:
@@ -133,24 +133,16 @@ def report_errors(diagnoses: Iterable[Diagnosis]) -> Iterator[Diagnosis]:
 def show_plants(plants: Sequence[Plant], form: str, model: ModelIdentity) -> int:
     """Print one line per plant; returns the number of plants. form: "text", "json" or "csv"."""
     if form == "csv":
-        names = [f"{what}{n}" for n in range(1, TOP + 1) for what in ("label", "probability")]
-        header = ["plant", "photos", "used", "verdict", *names, *as_fields(model)]
-        sys.stdout.write(csv_text([header, *(_cells(plant, model) for plant in plants)]))
-    for plant in plants if form != "csv" else ():
-        sys.stdout.write((_json(plant, model) if form == "json" else _sentence(plant)) + "\n")
+        _print_row(OF_PLANTS)
+    for plant in plants:
+        verdict, counts = plant.verdict, {"plant": plant.name, "photos": plant.photos, "used": plant.used}
+        if form == "csv":
+            found = Diagnosis("", verdict.word, plant.top, reason=verdict.reason)
+            _print_row(cells({**make_row(found, model), **counts}, OF_PLANTS))
+        else:
+            answer = _state(verdict.word, verdict.reason, plant.top, **counts)
+            _print_line(json_line({**answer, **as_fields(model)}) if form == "json" else _sentence(plant))
     return len(plants)
-
-
-def _cells(plant: Plant, model: ModelIdentity) -> list[object]:
-    guesses = [cell for g in plant.top for cell in (g.label, f"{g.probability:.6f}")]
-    guesses += [""] * (2 * TOP - len(guesses))
-    return [plant.name, plant.photos, plant.used, plant.verdict.word, *guesses[: 2 * TOP], *as_fields(model).values()]
-
-
-def _json(plant: Plant, model: ModelIdentity) -> str:
-    answer = {"plant": plant.name, "photos": plant.photos, "used": plant.used, "verdict": plant.verdict.word}
-    reason = {"reason": plant.verdict.reason} if plant.verdict.reason else {}
-    return json_line({**answer, "top": describe_top(plant.top), **reason, **as_fields(model)})
 
 
 def _sentence(plant: Plant) -> str:

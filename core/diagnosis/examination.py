@@ -111,11 +111,10 @@ class Examiner:
             found = self.examine(rgb, crop=crop, leaves=leaves, coverage=coverage)
         except PhotoError as error:
             return Diagnosis(path, error=str(error)), None
-        diseased = found.diseased
         return Diagnosis(
             path, found.verdict.word, found.top, 1000 * (time.perf_counter() - begin), reason=found.verdict.reason,
-            diseased=diseased, grade=None if diseased is None else found.severity.grade,
-            notes=found.warnings, leaves=found.leaves,
+            prediction=Prediction(found.probabilities, found.familiarity), diseased=found.diseased,
+            grade=None if found.diseased is None else found.severity.grade, notes=found.warnings, leaves=found.leaves,
         ), found
 
     def map_class(self, rgb: Array, label: str, side: int, box: Box = WHOLE, leaves: Sequence[Box] = ()) -> Array:

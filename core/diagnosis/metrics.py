@@ -109,12 +109,9 @@ class Metrics:
         effects = self.class_effects or ((1.0, 1.0),) * len(self.classes)
         for label, (right, true, predicted), effect in zip(self.classes, self._counts(), effects, strict=True):
             f1 = 2 * right / (true + predicted) if true + predicted else 0.0
-            rows.append(
-                ClassMetrics(
-                    label, true, right / predicted if predicted else 0.0, right / true if true else 0.0, f1,
-                    wilson_interval(right, predicted, effect[0]), wilson_interval(right, true, effect[1]),
-                )
-            )
+            precision, recall = right / predicted if predicted else 0.0, right / true if true else 0.0
+            intervals = wilson_interval(right, predicted, effect[0]), wilson_interval(right, true, effect[1])
+            rows.append(ClassMetrics(label, true, precision, recall, f1, *intervals))
         return tuple(rows)
 
     def _counts(self) -> tuple[tuple[int, int, int], ...]:

@@ -73,9 +73,8 @@ class Diagnosis:
     """The diagnosis of one photo: the verdict and the most likely classes, or why it could not be read.
 
     milliseconds: for reading, decoding and the photo's share of its batch; reason: why the verdict is not a class;
-    prediction: what the verdict follows from, unless the photo was examined. Only an examination sets the rest:
-    diseased: percent of the leaf's area; grade: Horsfall-Barratt, 0 to 11; notes: reasons for doubt; leaves: where
-    there are several, the worst first.
+    prediction: what the verdict follows from. Only an examination sets the rest: diseased: percent of the leaf's area;
+    grade: Horsfall-Barratt, 0 to 11; notes: reasons for doubt; leaves: where there are several, the worst first.
     """
 
     path: str

@@ -9,10 +9,10 @@ from core.diagnosis.batch_report import Entry, draw_picture
 from core.diagnosis.examination import Examination
 from core.diagnosis.model_file import TEST, ModelFile
 from core.diagnosis.model_identity import ModelIdentity
-from core.diagnosis.prediction import Diagnosis
-from core.diagnosis.severity import SCALE
+from core.diagnosis.prediction import Diagnosis, LeafDiagnosis
+from core.diagnosis.severity import SCALE, grade
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, describe_leaves, is_healthy
-from core.percent import percent, percents
+from core.percent import percent, percents, stated
 
 
 def make_entry(found: Diagnosis, examined: Examination | None, model: ModelIdentity, side: int) -> Entry:
@@ -22,18 +22,25 @@ def make_entry(found: Diagnosis, examined: Examination | None, model: ModelIdent
         return Entry(name, "unreadable", sentences=(found.error,), model=model)
     kind = "muted" if found.verdict in (NOT_SURE, NO_LEAF) else "well" if is_healthy(found.verdict) else "sick"
     severity = examined.severity
-    boxes = [leaf.box for leaf in found.leaves]
     picture = draw_picture(examined.photo, severity.leaf, severity.lesions if kind == "sick" else None, side,
-                           boxes=boxes)  # fmt: skip
-    familiar = found.reason != UNFAMILIAR
-    guesses = tuple((label_text(guess.label), guess.probability) for guess in found.top if familiar)
-    findings = describe_leaves([leaf.verdict.word for leaf in found.leaves])
-    sentences = [label_text(findings), found.reason, *found.notes]
-    if kind == "sick" and found.diseased is not None:
-        share = percent(found.diseased / 100)
-        sentences.append(f"About {share} of the leaf area is diseased. Grade {found.grade} of 11 ({SCALE}).")
+                           boxes=[leaf.box for leaf in found.leaves])  # fmt: skip
+    guesses = tuple((label_text(guess.label), guess.probability) for guess in found.top if found.reason != UNFAMILIAR)
+    sentences = [label_text(describe_leaves([leaf.verdict.word for leaf in found.leaves])), found.reason, *found.notes]
+    sentences.append(_describe_area(found.diseased if kind == "sick" else None))
+    sentences += [_describe_leaf(number, leaf) for number, leaf in enumerate(found.leaves, 1)]
     return Entry(name, label_text(found.verdict), kind, tuple(sentences), guesses,
                  found.diseased if kind == "sick" else None, picture, model)  # fmt: skip
+
+
+def _describe_leaf(number: int, leaf: LeafDiagnosis) -> str:
+    sure = f" {stated(leaf.top[0].probability)}" if leaf.verdict.is_class else ""
+    return f"Leaf {number}: {label_text(leaf.verdict.word)}{sure}. {_describe_area(leaf.diseased)}".rstrip()
+
+
+def _describe_area(diseased: float | None) -> str:
+    if diseased is None:
+        return ""
+    return f"About {percent(diseased / 100)} of the leaf area is diseased. Grade {grade(diseased)} of 11 ({SCALE})."
 
 
 def remarks(model: ModelFile) -> Iterator[str]:

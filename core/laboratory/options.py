@@ -63,7 +63,8 @@ def make_parser() -> argparse.ArgumentParser:
     def command(name: str, help: str, more: str = "", device: str = "auto",
                 figures: bool = True) -> argparse.ArgumentParser:  # fmt: skip
         made = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}. {more}".strip())
-        made.add_argument("--device", default=device, choices=DEVICES, help="auto: the GPU if there is one")
+        if device:
+            made.add_argument("--device", default=device, choices=DEVICES, help="auto: the GPU if there is one")
         if figures:
             made.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
             made.add_argument("--png", type=Path, metavar="FILE", help="write a plot to this file")
@@ -119,10 +120,10 @@ def add_networks(command: AddCommand) -> None:
     add_explain(command("explain", "show why each step of a plan uses its kernel",
                         "Lists every candidate with its cost in microseconds or the reason why it cannot run. Needs no "
                         "GPU. With a GPU it also shows what each step adds to the time of the captured plan.",
-                        "cuda", figures=False))
+                        device="", figures=False))
     add_tune(command("tune", "measure which kernels and tiles are fastest on this GPU",
                      "All later plans on this GPU use the measurements. Run an interrupted command again to resume it. "
-                     "Only a faster choice replaces an earlier one.", "cuda", figures=False))
+                     "Only a faster choice replaces an earlier one.", device="", figures=False))
     sweep.add_argument("--training", action="store_true", help="time training steps instead of inference")
     for made in (roofline, sweep):
         made.add_argument("--precision", choices=PRECISIONS, default="float32", help="default: float32")

@@ -79,7 +79,7 @@ def test_a_stroke_changes_the_percentage_is_kept_and_taken_back(panel, model, di
     assert "by hand" in panel.detail.notes.text()
     assert len(list((home / "masks").iterdir())) == 1
     write_csv(tmp_path / "out.csv", model.rows.rows)
-    assert f"{once:.2f},{dialog.area.severity.grade},yes," in (tmp_path / "out.csv").read_text()
+    assert f",{once:.4g},{dialog.area.severity.grade},,,,yes," in (tmp_path / "out.csv").read_text()
     write_html(tmp_path / "out.html", model.rows.rows)
     assert "Edited by hand" in (tmp_path / "out.html").read_text()
 

@@ -132,30 +132,21 @@ CANCELLED = (PhotoResult(2, "/photos/cancelled.jpg", cancelled=True), PhotoResul
 def test_results_go_to_a_table_that_spreadsheets_read_safely(tmp_path):
     write_csv(tmp_path / "out.csv", RESULTS)
     rows = list(csv.DictReader((tmp_path / "out.csv").read_text("utf-8").splitlines()))
-    assert rows[0]["class1"] == "tomato/rust"
+    assert rows[0]["label1"] == "tomato/rust"
     assert (float(rows[0]["probability2"]), rows[1]["path"]) == (pytest.approx(0.1), "'=cmd.jpg")
     assert rows[1]["error"] == "The file is empty."
     names = [(row["model"], row["model_hash"], row["model_date"]) for row in rows]
     assert names == [("tomato 2026-11-22", "0123456789abcdef", "2026-11-22"), ("citrus", "fedcba9876543210", "")]
 
 
-def test_the_report_begins_with_a_table_of_what_was_found():
-    text = render([*RESULTS, replace(RESULTS[0], diseased=0.2, verdict="tomato/mold"), *CANCELLED])
-    head, details = text.split("Photo by photo")
-    cells = re.findall(r"<td[^>]*>(?:<span[^>]*>)?([^<]*)", head)
-    assert cells[:5] == ["Tomato · rust", "1", "33.3\u00a0%", "90.0\u00a0%", "12\u00a0%"]
-    assert [cells[9], *cells[10:12]] == ["&lt;\u00a01\u00a0%", "Unreadable", "1"]
-    assert "a.jpg" in details
-    assert "cancelled.jpg" not in text
-    assert "waiting.jpg" not in text
-
-
-def test_a_report_names_the_model_of_every_photo():
-    head, details = render(RESULTS).split("Photo by photo")
-    assert "Model: tomato 2026-11-22 (2026-11-22, 0123456789ab). Photos: 1." in head
-    assert "Model: citrus (fedcba987654). Photos: 1." in head
+def test_the_report_lists_photos_with_a_result_their_leaves_and_models():
+    leaves = (RESULTS[0], replace(RESULTS[0], verdict="not sure", sure=False))
+    head, details = render([replace(RESULTS[0], leaves=leaves), RESULTS[1], *CANCELLED]).split("Photo by photo")
+    assert re.findall(r"<span[^>]*>([^<]*)", head) == ["Tomato · rust", "Unreadable"]
+    assert re.findall(r"\w+\.jpg", details) == ["a.jpg", "cmd.jpg"], "photos without an answer are not listed"
+    assert re.findall("<p>(Leaf [^.<]*)", details) == ["Leaf 1: Tomato · rust 90", "Leaf 2: Not sure"]
+    assert "\u00a0%. Diseased share of the leaf area: 12" in details
     assert details.count("tomato 2026-11-22 (0123456789ab)") == details.count("citrus (fedcba987654)") == 1
-    assert "tomato 2026" not in render(RESULTS[:1]).split("Photo by photo")[1]
 
 
 @pytest.mark.parametrize(("verdict", "sure", "red"), [

@@ -104,7 +104,7 @@ def diagnose_two_photos(program, train, qtbot, monkeypatch, tmp_path):
     qtbot.waitUntil((tmp_path / "out.csv").exists, timeout=PATIENCE)  # written by a process, and whole when it is there
     rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
     assert [r["path"] for r in rows] == photos
-    assert rows[0]["class1"] == results[0].top[0][0]
+    assert rows[0]["label1"] == results[0].top[0][0]
 
 
 def test_from_the_demo_photos_to_a_table_of_diagnoses(start, qtbot, monkeypatch, tmp_path):

@@ -83,12 +83,16 @@ class CoverageBar(QWidget):
         text = details = ""
         if self._points:
             point = self._points[self.slider.value()]
+            figures = {"coverage": percent(point.coverage, 0), "accuracy": percent(point.accuracy)}
             text = tr("Of photos like those it learned from, the model diagnoses {coverage}, {accuracy} of them "
-                      "correctly.", coverage=percent(point.coverage, 0), accuracy=percent(point.accuracy))  # fmt: skip
+                      "correctly.", **figures)
             details = tr("It is “not sure” of {refused} that it would diagnose correctly, and of up to {far} that look "
                          "unfamiliar. Measured on this model's validation photos. Results on photos from other places "
                          "are usually lower.", refused=percent(point.wrongly_refused),
                          far=percent(UNFAMILIAR_REJECTED, 0))  # fmt: skip
+            if self._model.ready.get("adapted"):  # its own are not known: no validation photos were there
+                details, text = "", tr("Before it was adapted, the model diagnosed {coverage} of photos like those it "
+                                       "learned from, {accuracy} of them correctly.", **figures)  # fmt: skip
         elif self._model.ready:
             text = tr("This model had too few validation photos to measure confidence thresholds. A class is named if "
                       "its probability is at least {share}.", share=percent(UNTESTED, 0))  # fmt: skip
@@ -117,8 +121,8 @@ def crop_choice(model: DiagnosisModel) -> ComboBox:
 def plant_choice(plants: Plants, table: QTableView, remove: Callable[[Sequence[PhotoResult]], None]) -> ComboBox:
     """The choice; `table` gets the commands, in a menu of its own with `remove`, and its column."""
     choice = named(ComboBox(), tr("Plants"))
-    choice.setToolTip(tr("One diagnosis of all photos of a plant: of a folder, or taken within a minute of one "
-                         "another. To group photos by hand, select them in the table and press Ctrl+G."))  # fmt: skip
+    choice.setToolTip(tr("One diagnosis of all photos of a plant: of a folder, or each within a minute of the one "
+                         "before. To group photos by hand, select them in the table and press Ctrl+G."))  # fmt: skip
     choice.setMaximumWidth(11 * choice.fontMetrics().height())
     kinds = {"": tr("Plants: none"), "folder": tr("Plants: by folder"), "time": tr("Plants: by time")}
     choice.fill([(text, kind) for kind, text in kinds.items()], plants.by)

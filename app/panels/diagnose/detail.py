@@ -139,7 +139,7 @@ class DetailPane(QWidget):
 
     def _fill_maps(self, result: PhotoResult, area: Mask | None, maps: bool) -> None:
         """List the outlines and the maps of the most probable classes; the selected kind stays selected."""
-        likely = [name for name, _ in result.top] + [leaf.verdict for leaf in result.leaves if leaf.sure]
+        likely = [name for name, _ in result.top] + [name for leaf in result.leaves for name in leaf.labels]
         names = list(dict.fromkeys(likely)) if maps else []
         choices: list[tuple[str, object]] = [(tr("Outlines"), AREA)] if area is not None else []
         choices += [(tr("Leaf {number}: {verdict}", number=index + 1, verdict=verdict_text(leaf)), index)

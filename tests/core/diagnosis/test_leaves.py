@@ -147,9 +147,11 @@ def test_text_json_and_csv_have_the_leaves(capsys):
     leaves = (leaf(RIGHT, "a/scab", 0.9), leaf(LEFT, "a/scab", 0.8), leaf(LEFT, "a/healthy", 0.7))
     several = Diagnosis("p.jpg", "a/scab", leaves[0].top, 5.0, leaves=leaves)
     one = replace(several, path="q.jpg", leaves=())
-    assert show_text([several], ModelIdentity()) == 1
-    assert capsys.readouterr().out == "p.jpg: 2 of 3 leaves: a/scab; 1 of 3 leaves: a/healthy\n"
-    show_text([replace(several, reason="Unlike any.", notes=("It is blurred.",))], ModelIdentity())
+    assert show_text([several, one], ModelIdentity()) == 2
+    assert capsys.readouterr().out == ("p.jpg: 2 of 3 leaves: a/scab; 1 of 3 leaves: a/healthy\n"
+                                       "q.jpg: a/scab. a/scab 90.0 % (threshold 50.0 %)\n")  # fmt: skip
+    doubtful = replace(several, reason="Unlike any.", notes=("It is blurred.",))
+    show_text([doubtful], ModelIdentity())
     assert capsys.readouterr().out.endswith("1 of 3 leaves: a/healthy. Unlike any. It is blurred.\n")
     show_json([several, one], ModelIdentity())
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
@@ -158,8 +160,9 @@ def test_text_json_and_csv_have_the_leaves(capsys):
     assert first["leaves"][0]["top"] == [{"label": "a/scab", "probability": 0.9, "threshold": 0.5}]
     assert [(leaf.get("diseased"), leaf.get("grade")) for leaf in first["leaves"]] == [(30, 5), (30, 5), (None, None)]
     assert "leaves" not in second
-    show_csv([several, one], ModelIdentity(), WITH_LEAVES)
+    show_csv([doubtful, one], ModelIdentity(), WITH_LEAVES)
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert [row["reason"] for row in rows] == ["Unlike any. It is blurred.", "", "", "", ""]
     assert [(row["path"], row["leaf"], row["verdict"], row["x0"], row["diseased"]) for row in rows] == [
         ("p.jpg", "", "a/scab", "", ""), ("p.jpg", "1", "a/scab", "0.6000", "30"),
         ("p.jpg", "2", "a/scab", "0.0000", "30"), ("p.jpg", "3", "a/healthy", "0.0000", ""),

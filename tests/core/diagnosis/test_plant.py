@@ -80,7 +80,7 @@ def test_a_column_of_a_manifest_names_the_plant(tmp_path, capsys):
     for name in "abcd":
         (tmp_path / f"{name}.jpg").write_bytes(jpeg(corners()))
     manifest.write_text("Plant;path\n7;a.jpg\n 8 ;b.jpg\n7;c.jpg\n;d.jpg\n")
-    assert main([model, str(manifest), "--group", "plant", "--json"]) == 0
+    assert main([model, str(manifest), "--group", "plant", "--json", "--examine"]) == 0
     plants = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(p["plant"], p["photos"]) for p in plants] == [("7", 2), ("8", 1), (str(tmp_path / "d.jpg"), 1)]
     for photos, said in ((manifest, "has no column 'row'; its columns are Plant, path"), (tmp_path, "no CSV manifest")):
@@ -96,6 +96,6 @@ def test_a_plant_is_one_line(form, capsys):
     if form == "json":
         told = json.loads(lines[0])
         assert (told["plant"], told["photos"], told["used"], told["verdict"]) == ("plant", 2, 2, "apple/scab")
+    assert "There seems to be no leaf in these photos." in lines[-1]
     if form == "text":
         assert lines[0].startswith("plant (2 of 2 photos): apple/scab ")
-        assert "no leaf" in lines[1]
