@@ -154,7 +154,7 @@ def make_depthwise_weight(element: int, shape: tuple[int, int, int, int], tap_ro
         value = cuda.local.array(VEC, f32)
         gradients = cuda.local.array(GRADIENTS, f32)
         clear(sums)
-        if ty < rows:
+        if vector < vectors and ty < rows:
             for run in range(i32(start + ty), end, rows):
                 n = divide(run, pixels.by_area)
                 rest = u32(u32(run) - n * u32(pixels.area))
@@ -171,7 +171,7 @@ def make_depthwise_weight(element: int, shape: tuple[int, int, int, int], tap_ro
                         for i in range(VEC):
                             value[i] = value[i] if ok else f32(0.0)
                         add_column(value, column, row, gradients, sums)
-        block, count = (t, threads, wide, rows), i32(wide * VEC)
+        block, count = (t, threads, wide, rows), i32(i32(min(wide, i32(vectors - first))) * VEC)
         for tap in range(TAPS + 1):
             if tap < TAPS or ky == 0:  # one row of blocks stores the bias gradient
                 row = i32(ky * KW + tap) if tap < TAPS else i32(KH * KW)

@@ -28,6 +28,8 @@ MOST_SUMS: Final = 36
 """Sums of taps in the registers of a thread: those of 3x3 in float32."""
 MOST_ROWS: Final = 32
 """Rows of threads of a block that sums the weight gradient: their sums are added one after the other."""
+WIDTHS: Final = range(48, 15, -1)
+"""Widths of these rows of which the first that divides a pixel's vectors is taken."""
 UNMASKED: Final = {"mask": 0, "masking": 0, "accumulate": 0}
 """A result that is written as it is; its mask has the pitch of the result."""
 
@@ -201,8 +203,8 @@ def weights_direct(case: Case) -> None:
     x, dy = case.gradient_sides()
     (kh, kw), vectors, runs = window.kernel, dy.vectors, replace(dy, width=blocks_of(dy.width, direct.RUN))
     size, tap_rows = (kh * kw + 1) * dy.padded, kh if kh * kw * dy.vector <= MOST_SUMS else 1
-    wide = vectors_per_row(vectors, THREADS)
-    across, count = vectors // wide * (kh // tap_rows), frame.batch * runs.height * runs.width
+    wide = next((w for w in WIDTHS if vectors % w == 0), min(vectors, 32))
+    across, count = blocks_of(vectors, wide) * (kh // tap_rows), frame.batch * runs.height * runs.width
     rows = min(THREADS // wide, MOST_ROWS)
     split = max(64 // direct.RUN, blocks_of(count, max(1, 2 * SUM_BLOCKS * frame.processors // across)))
     splits = blocks_of(count, split)
@@ -214,7 +216,7 @@ def weights_direct(case: Case) -> None:
     constants = (frame.element, (*window.kernel, *window.stride), tap_rows)
     frame.add(make_launch(
         step.node, "backward_weight", direct.make_depthwise_weight, constants, direct.WEIGHT_SIGNATURE,
-        values, (vectors // wide, kh // tap_rows, splits), (rows * wide,), stream=1,
+        values, (blocks_of(vectors, wide), kh // tap_rows, splits), (rows * wide,), stream=1,
         resident=RESIDENT if kw + window.stride[1] <= 4 else 2,  # a longer row of taps needs more registers
     ))  # fmt: skip
     _add_sum(case, splits, size)
