@@ -58,8 +58,8 @@ class HealthPane(QWidget):
     def refresh(self) -> None:
         busy, found, known = self._examination.has_process, self._examination.found, self._examination.kinds
         self.bar.setVisible(busy)
-        self.stop.setVisible(busy)
         self.check.setVisible(not busy)
+        self.stop.setVisible(busy)
         rows = []
         for kind, meaning in known.items():
             findings = [finding for finding in found if finding.kind == kind]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
-from PySide6.QtCore import QModelIndex, QTimer
+from PySide6.QtCore import QModelIndex, Qt, QTimer
 from PySide6.QtWidgets import QLabel, QWidget
 
 from app.actions import Actions
@@ -135,8 +135,9 @@ class DatasetPanel(QWidget):
         self.which.currentIndexChanged.connect(lambda _: self._on_filter())
         self.grid.activated.connect(self._on_activated)
         self.grid.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
-        for act in (self._on_selection, self._on_current):  # Qt signals no cleared selection
-            self.photos.modelReset.connect(act)
+        self.photos.modelReset.connect(self._on_selection)  # Qt signals no cleared selection
+        # queued: buttons that are hidden until the next suspect is selected would lose the keyboard focus
+        self.photos.modelReset.connect(self._on_current, Qt.ConnectionType.QueuedConnection)
         self.grid.selectionModel().currentChanged.connect(lambda *_: self._on_current())
         self._actions.exclude.triggered.connect(lambda: document.exclude(self.selection(), True))
         self._actions.include.triggered.connect(lambda: document.exclude(self.selection(), False))

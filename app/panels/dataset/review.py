@@ -80,7 +80,7 @@ class ReviewPane(QWidget):
 
     def refresh(self) -> None:
         review = self._review
-        for widget, of_work in ((self.bar, True), (self.stop, True), (self.start, False), (self.next, False)):
+        for widget, of_work in ((self.start, False), (self.next, False), (self.bar, True), (self.stop, True)):
             widget.setVisible(review.has_process == of_work)
         left = len(review.suspects())
         self.save.setVisible(bool(review.photos))
