@@ -55,7 +55,7 @@ class RunEvaluation:
         """The share of the most common class or label set, if the network is not clearly better."""
         figures = self.result.figures
         most = figures.several.commonest if figures.several else max(map(sum, figures.confusion), default=0)
-        share = most / max(figures.photos, 1)
+        share = self.baseline.commonest if self.baseline else most / max(figures.photos, 1)
         return share if figures.interval[0] <= share else None
 
     def cautions(self) -> tuple[str, ...]:
