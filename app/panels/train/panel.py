@@ -187,7 +187,8 @@ class TrainPanel(QWidget):
             self._timer.start()
 
     def _on_state(self, state: State) -> None:
-        self.setup.form.setEnabled(state is State.IDLE)
+        for part in (self.setup.form, self.setup.starts):
+            part.setEnabled(state is State.IDLE)
         self.setup.show_running(self._model.dataset if state is not State.IDLE else "")
         if state is State.IDLE:
             self.runs.refresh()
@@ -205,6 +206,7 @@ class TrainPanel(QWidget):
             verb, folder = tr("Resume") if end.step else "", self._model.folder
             self.notice.show_message(headline(end, self._model.view), verb, lambda: self.runs.resume_asked.emit(folder))
         elif end is not None:
+            self.notice.hide_alarm()  # advice to stop the run
             self.tabs.setCurrentWidget(self.outcome)
 
     def _on_failed(self, message: str, details: str) -> None:
