@@ -111,6 +111,7 @@ class SplitPane(QWidget):
                    help=tr("Test photos: used once, for the final accuracy")),
         ], self)  # fmt: skip
         self.table = sorted_view(self.model, tr("Split"), stretch=0)
+        self.table.horizontalHeader().setMinimumSectionSize(4 * self.fontMetrics().height())  # large fonts keep names
         self.setLayout(column(self.text, (self.table, 1), (None, 0), margins=TAB))
         examination.changed.connect(self.refresh)
         self.refresh()

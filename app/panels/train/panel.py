@@ -97,7 +97,7 @@ class TrainPanel(QWidget):
         right = column(figures, self.progress, self.stage, (self.tabs, 1), spacing=GAP)
         subtitle = tr("Train a network on your own classes, on this computer.")
         head = header(tr("Train"), subtitle, self.start, self.pause, self.stop)
-        body = row(self.setup, (right, 1), spacing=16)
+        body = row(self.setup, (right, 1), spacing=GAP)
         self.setLayout(column(head, self.notice, (body, 1), spacing=GAP, margins=PAGE))
 
     def _on_tick(self) -> None:
