@@ -110,9 +110,8 @@ class KernelsPanel(QWidget):
         self.table.selectRow(0)
 
     def _on_run(self) -> None:
-        if self.op.currentData():
-            self._model.run(self.op.currentData(), self.direction.currentData(), self.shape.currentText())
-            self._on_ended()
+        self._model.run(self.op.currentData(), self.direction.currentData(), self.shape.currentText())
+        self._on_ended()
 
     def _on_ended(self) -> None:
         self.run.setEnabled(bool(self._model.kernels) and not self._model.running)

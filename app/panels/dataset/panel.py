@@ -135,8 +135,8 @@ class DatasetPanel(QWidget):
         self.which.currentIndexChanged.connect(lambda _: self._on_filter())
         self.grid.activated.connect(self._on_activated)
         self.grid.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
-        self.photos.modelReset.connect(self._on_selection)  # Qt signals no cleared selection
-        # queued: buttons that are hidden until the next suspect is selected would lose the keyboard focus
+        # Qt signals no cleared selection. Queued: buttons hidden until the next suspect is shown would lose the focus
+        self.photos.modelReset.connect(self._on_selection)
         self.photos.modelReset.connect(self._on_current, Qt.ConnectionType.QueuedConnection)
         self.grid.selectionModel().currentChanged.connect(lambda *_: self._on_current())
         self._actions.exclude.triggered.connect(lambda: document.exclude(self.selection(), True))
@@ -178,8 +178,6 @@ class DatasetPanel(QWidget):
         if last >= 0:
             self.grid.setCurrentIndex(self.photos.index(self._place))
             self.grid.scrollTo(self.grid.currentIndex())
-        else:
-            self._on_current()
 
     def _on_saved(self, path: str) -> None:
         show_written(self.notice, [path])
