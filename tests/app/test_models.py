@@ -206,8 +206,6 @@ def test_a_damaged_file_does_not_replace_the_model_in_use(start, tmp_path):
     assert "damaged.safetensors cannot be read" in program.window.page("diagnose").notice.text.text()
     assert program.diagnosis.model_path == shipped_model()
     assert str(file) not in program.settings.paths("models")
-    program.commands.open([str(file.with_suffix(".onnx"))])
-    assert "damaged.onnx is an ONNX file" in program.window.page("diagnose").notice.text.text()
 
 
 def test_rows_keep_the_model_that_diagnosed_them(qapp):
