@@ -80,6 +80,10 @@ def test_the_decisions_are_in_sight_in_a_small_window(panel, qtbot):
     assert panel.review.minimumSizeHint().width() <= panel.review.width(), "the text would get too few lines"
     panel.search.setText("no such photo")
     qtbot.waitUntil(panel.review.relabel.isHidden, timeout=2000)
+    panel.search.clear()
+    qtbot.waitUntil(panel.review.relabel.isVisible, timeout=2000)
+    panel.which.setCurrentIndex(1)
+    assert len(listed(panel)) == 3, "the suspects, not all photos in use"
 
 
 def test_confirmed_labels_are_remembered_until_they_change(panel, qtbot):
