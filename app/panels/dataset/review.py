@@ -65,14 +65,15 @@ class ReviewPane(QWidget):
 
     def _lay_out(self) -> None:
         decide = (self.keep, self.other, self.skip)
-        self.setLayout(column(
+        self._column = column(
             self.state, self.bar, Flow(self.start, self.next, self.stop), (self.photo, 1), self.reason,
             self.relabel, Flow(*decide, fill=decide), (None, 0), self.save, margins=TAB,
-        ))  # fmt: skip
+        )  # fmt: skip
+        self.setLayout(self._column)
 
     def minimumSizeHint(self) -> QSize:  # noqa: N802 (Qt's name)
         """High enough for wrapped texts, which a tab does not ask for."""
-        return QSize(super().minimumSizeHint().width(), self.layout().totalMinimumHeightForWidth(self.width()))
+        return QSize(super().minimumSizeHint().width(), self._column.totalMinimumHeightForWidth(self.width()))
 
     def add_keys(self, owner: QWidget) -> None:
         """Let the keys work while this pane or `owner`, the grid of suspects, has the keyboard focus."""
