@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import final
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QFileDialog, QListWidget, QSizePolicy, QWidget
 
@@ -14,7 +14,7 @@ from app.cards import disease_name
 from app.translation import count, sentence, tr
 from app.viewmodels.review import ReviewModel, SuspectPhoto
 from app.viewmodels.thumbnails import Thumbnails
-from app.widgets.layouts import TAB, Flow, column, row
+from app.widgets.layouts import TAB, Flow, Wrapping, column, row
 from app.widgets.notice import follow_stages
 from app.widgets.parts import Dialog, ask_target, button, label, named, progress_bar
 from app.widgets.photo_view import PhotoView
@@ -26,7 +26,7 @@ from core.text import csv_text
 
 
 @final
-class ReviewPane(QWidget):
+class ReviewPane(Wrapping):
     """Signals: `class_asked()` for another class than the suggested one; `skipped()`."""
 
     class_asked = Signal()
@@ -65,15 +65,10 @@ class ReviewPane(QWidget):
 
     def _lay_out(self) -> None:
         decide = (self.keep, self.other, self.skip)
-        self._column = column(
+        self.setLayout(column(
             self.state, self.bar, Flow(self.start, self.next, self.stop), (self.photo, 1), self.reason,
             self.relabel, Flow(*decide, fill=decide), (None, 0), self.save, margins=TAB,
-        )  # fmt: skip
-        self.setLayout(self._column)
-
-    def minimumSizeHint(self) -> QSize:  # noqa: N802 (Qt's name)
-        """High enough for wrapped texts, which a tab does not ask for."""
-        return QSize(super().minimumSizeHint().width(), self._column.totalMinimumHeightForWidth(self.width()))
+        ))  # fmt: skip
 
     def add_keys(self, owner: QWidget) -> None:
         """Let the keys work while this pane or `owner`, the grid of suspects, has the keyboard focus."""
