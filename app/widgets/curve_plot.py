@@ -158,9 +158,10 @@ class CurvePlot(Wrapping):
         line.setDownsampling(auto=True, method="peak")
         line.setClipToView(True)
         self._lines[name] = line
-        box = QCheckBox(tr(name))
+        metrics = self.fontMetrics()  # runs have long names that begin with their time
+        box = QCheckBox(metrics.elidedText(tr(name), Qt.TextElideMode.ElideRight, 12 * metrics.height()))
         box.setChecked(True)
-        box.setToolTip(tr("Show or hide this curve"))
+        box.setToolTip(f"{tr(name)}: {tr('Show or hide this curve')}")
         box.toggled.connect(line.setVisible)
         box.toggled.connect(lambda _: self._fit())
         box.setProperty("role", "curve")
