@@ -53,7 +53,7 @@ def _rows() -> dict[str, tuple[str, object, str]]:
         "export_html": (tr("Export &report…"), "Ctrl+Shift+E", tr("Listed results with pictures, as one HTML page")),
         "export_pdf": (tr("Export P&DF…"), "Ctrl+Alt+E", tr("Listed results with pictures, to print or to send")),
         "run_report": (tr("Open the r&un's report"), "Ctrl+Shift+R", tr("The report of the run shown, in the browser")),
-        "run_pdf": (tr("Save the run's report as PD&F…"), "Ctrl+Alt+R", tr("The report of the run shown, to print")),
+        "run_pdf": (tr("Save the report as PD&F…"), "Ctrl+Alt+R", tr("The report of the run shown, to print")),
         **_view_rows(),
     }
 

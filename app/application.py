@@ -64,7 +64,7 @@ def run(given: Sequence[str]) -> int:
         return EXIT_FAILED
     if program is None:
         return 0
-    signal.signal(signal.SIGINT, lambda number, frame: QTimer.singleShot(0, program.window.close))
+    signal.signal(signal.SIGINT, lambda number, frame: QTimer.singleShot(0, application.closeAllWindows))
     code = application.exec()
     program.close()
     return code

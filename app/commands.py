@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, final
+from typing import final
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QUndoGroup
@@ -27,8 +27,6 @@ from app.viewmodels.writing import Writing
 from app.widgets.parts import Slot, confirm, open_file
 from core import __version__
 from core.data.photo_format import EXTENSIONS
-
-MODEL_ENDINGS: Final = (".safetensors", ".onnx")  # an ONNX file is refused as a model, not as a photo
 
 
 @final
@@ -70,7 +68,7 @@ class WindowCommands(QObject):
         found = list(map(os.path.abspath, given))
         if not found:
             return
-        if len(found) == 1 and found[0].lower().endswith(MODEL_ENDINGS):
+        if len(found) == 1 and found[0].lower().endswith((".safetensors", ".onnx")):
             self._photos.use_model(found[0])
             return
         source = len(found) == 1 and (os.path.isdir(found[0]) or found[0].lower().endswith(".csv"))

@@ -62,7 +62,9 @@ class PhotoCommands(QObject):
         try:
             read_metadata(Path(path), KIND, VERSION)
         except LeafClinicError as error:
-            panel.notice.alarm(str(error))
+            onnx = tr("{name} is an ONNX file, for other programs. Choose the model that it was made from.",
+                      name=Path(path).name)  # fmt: skip
+            panel.notice.alarm(onnx if path.lower().endswith(".onnx") else str(error))
             return
         keep_import(self._settings, path)
         self._diagnosis.load(path)

@@ -16,8 +16,6 @@ from app.viewmodels.training import State, TrainingModel
 
 SHOWN: Final = 8
 """Leaves diagnosed at the end of the tour."""
-
-
 DEMO: Final = {"photos_per_class": 240, "side": 160}
 """The demo photos of `make train`; with fewer the accuracy is clearly lower."""
 

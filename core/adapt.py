@@ -16,6 +16,7 @@ import numpy as np
 from core.command_line import add_settings, check_folder, merge_settings, read_arguments, read_settings, run_command
 from core.config import RunConfig
 from core.data.dataset import Dataset, ReportStage, describe_skipped, ignore
+from core.data.near_duplicates import describe_conflicts, find_conflicts
 from core.data.preparation import GroupedPhotos, group_photos
 from core.data.source import open_dataset
 from core.diagnosis import background_dependence
@@ -104,7 +105,8 @@ def adapt_to_place(
     overlap = measure_overlap(model.learned, [("judged", photos.cache.content[photos.cache.kept])])
     if overlap and overlap[0].learned:
         told[2:2] = describe_overlap("The model", model.learned, overlap)
-    told[2:2] = filter(None, (describe_skipped(photos.cache.skipped),))
+    conflicts = find_conflicts(photos.labels, photos.cache, photos.copies)
+    told[2:2] = filter(None, (describe_skipped(photos.cache.skipped), describe_conflicts(photos.dataset, conflicts)))
     return place.samples, result, told
 
 

@@ -86,7 +86,8 @@ class KernelsPanel(QWidget):
         model.ended.connect(self._on_ended)
         model.failed.connect(self.notice.alarm)
         self.op.currentIndexChanged.connect(lambda _: self._on_op())
-        self.direction.currentIndexChanged.connect(lambda _: self._on_direction())
+        for box in (self.direction, self.shape):  # results are of one shape
+            box.currentIndexChanged.connect(lambda _: self._on_direction())
         self.table.selectionModel().currentChanged.connect(lambda *_: self._on_selected())
 
     def _on_listed(self) -> None:
@@ -101,8 +102,7 @@ class KernelsPanel(QWidget):
         op = self.op.currentData()
         names = dict.fromkeys(result.direction for result in self._model.kernels if result.op == op)
         self.direction.fill(((tr(name.replace("_", " ")), name) for name in names), self.direction.currentData())
-        self.shape.clear()
-        self.shape.addItems(self._model.shapes.get(op, []))
+        self.shape.fill(((name, name) for name in self._model.shapes.get(op, [])), self.shape.currentData())
         self._on_direction()
 
     def _on_direction(self) -> None:
@@ -110,13 +110,14 @@ class KernelsPanel(QWidget):
         self.table.selectRow(0)
 
     def _on_run(self) -> None:
-        if self.op.currentData():
-            self._model.run(self.op.currentData(), self.direction.currentData(), self.shape.currentText())
-            self._on_ended()
+        self._model.run(self.op.currentData(), self.direction.currentData(), self.shape.currentText())
+        self._on_ended()
 
     def _on_ended(self) -> None:
         self.run.setEnabled(bool(self._model.kernels) and not self._model.running)
         self.stop.setVisible(self._model.running)
+        for box in (self.op, self.direction, self.shape):
+            box.setEnabled(not self._model.running)
 
     def _on_selected(self) -> None:
         result: BenchmarkedKernel | None = selected(self.table)

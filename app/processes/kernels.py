@@ -44,9 +44,9 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
 def _describe(result: KernelResult) -> dict[str, Any]:
     row = result.kernel
     return {
-        "device": row.device, "algorithm": row.algorithm, "milliseconds": result.milliseconds,
-        "gflops": result.gflops, "error": result.error, "tolerance": row.tolerance,
-        "right": result.right, "reason": result.reason,
+        "op": row.op, "direction": row.direction, "device": row.device, "algorithm": row.algorithm,
+        "milliseconds": result.milliseconds, "gflops": result.gflops, "error": result.error,
+        "tolerance": row.tolerance, "right": result.right, "reason": result.reason,
     }  # fmt: skip
 
 

@@ -114,7 +114,7 @@ class KernelBenchmark(ProcessModel):
 
     def _fill(self, measured: dict[str, Any]) -> None:
         for at, result in enumerate(self.rows.rows):
-            if (result.device, result.algorithm) == (measured["device"], measured["algorithm"]):
+            if all(getattr(result, name) == measured[name] for name in ("op", "direction", "device", "algorithm")):
                 self.rows.replace(at, replace(result, **measured))
 
 

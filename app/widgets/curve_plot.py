@@ -14,13 +14,13 @@ from pyqtgraph.exporters import ImageExporter
 from PySide6.QtCore import QBuffer, Qt
 from PySide6.QtGui import QColor, QPainter
 from PySide6.QtSvg import QSvgGenerator
-from PySide6.QtWidgets import QCheckBox, QGraphicsItem, QWidget
+from PySide6.QtWidgets import QCheckBox, QGraphicsItem
 
 from app.theme import Theme, mixed
 from app.translation import tr
 from app.viewmodels.runs import Curve, Floats
 from app.widgets.chart import SIDES, make_chart, paint_chart
-from app.widgets.layouts import Flow, column
+from app.widgets.layouts import Flow, Wrapping, column
 from app.widgets.parts import label
 from core.storage import write_file
 from core.text import csv_text
@@ -31,7 +31,7 @@ IMAGE_WIDTH: Final = 1600
 
 
 @final
-class CurvePlot(QWidget):
+class CurvePlot(Wrapping):
     """Curves by name; `show_curves` updates them and keeps what the user hid or zoomed.
 
     The ranges are set here and seldom change: each change redraws both axes, which costs more than all curves, and
@@ -158,9 +158,10 @@ class CurvePlot(QWidget):
         line.setDownsampling(auto=True, method="peak")
         line.setClipToView(True)
         self._lines[name] = line
-        box = QCheckBox(tr(name))
+        metrics = self.fontMetrics()  # runs have long names that begin with their time
+        box = QCheckBox(metrics.elidedText(tr(name), Qt.TextElideMode.ElideRight, 12 * metrics.height()))
         box.setChecked(True)
-        box.setToolTip(tr("Show or hide this curve"))
+        box.setToolTip(f"{tr(name)}: {tr('Show or hide this curve')}")
         box.toggled.connect(line.setVisible)
         box.toggled.connect(lambda _: self._fit())
         box.setProperty("role", "curve")

@@ -175,6 +175,17 @@ class Flow(QLayout):
         return found, max(top - self.spacing(), 0)
 
 
+class Wrapping(QWidget):
+    """A widget at least as high as its wrapped texts: tabs and splitters do not ask for the height at a width."""
+
+    def minimumSizeHint(self) -> QSize:  # noqa: N802 (Qt's names here and below)
+        least, layout = super().minimumSizeHint(), self.layout()
+        return least if layout is None else QSize(least.width(), layout.totalMinimumHeightForWidth(self.width()))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: N802
+        self.updateGeometry()
+
+
 @final
 class PageArea(QScrollArea):
     """Gives the current page all the space, and never less than it needs, so that widgets do not overlap.

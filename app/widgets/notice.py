@@ -80,7 +80,7 @@ READABLE: Final = frozenset({".csv", ".html", ".pdf"})
 
 def show_written(notice: Notice, names: Sequence[str], more: Sequence[str] = ()) -> None:
     """Say where files were saved, notes on them, and offer to open a single one or their folder."""
-    text = " ".join([tr("Saved to {name}", name=", ".join(names)), *map(sentence, more)])
+    text = "\n".join([tr("Saved to {name}", name=", ".join(names)), *map(sentence, more)])
     path = Path(names[0])
     alone = len(names) == 1 and path.suffix.lower() in READABLE
     shown, verb = (path, tr("Open")) if alone else (path.parent, tr("Open folder"))

@@ -66,13 +66,13 @@ class Slot(QObject):
 
 @final
 class Button(QPushButton):
-    """A button that keeps the keyboard focus when it is disabled.
+    """A button that keeps the keyboard focus when it is disabled, and passes it backwards when it is hidden.
 
     Qt would move the focus to the next button, such as Stop, which the next press of Space would trigger.
     """
 
     def focusNextPrevChild(self, forward: bool) -> bool:  # noqa: N802 (Qt's name)
-        return self.isEnabled() and super().focusNextPrevChild(forward)
+        return self.isEnabled() and super().focusNextPrevChild(forward and self.isVisible())
 
 
 def label(text: str, role: str = "", wrap: bool = False) -> QLabel:

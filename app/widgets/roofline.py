@@ -10,12 +10,11 @@ from typing import Final, final
 import pyqtgraph as pg
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
-from PySide6.QtWidgets import QWidget
 
 from app.theme import Theme
 from app.translation import tr
 from app.widgets.chart import SIDES, make_chart, paint_chart
-from app.widgets.layouts import column
+from app.widgets.layouts import Wrapping, column
 from app.widgets.parts import label
 
 NAME_HEIGHT: Final = 17
@@ -50,7 +49,7 @@ class Roof:
 
 
 @final
-class Roofline(QWidget):
+class Roofline(Wrapping):
     """Both axes are logarithmic; the mouse moves nothing."""
 
     def __init__(self, theme: Theme) -> None:
@@ -66,23 +65,14 @@ class Roofline(QWidget):
         self.heading = label(tr("Roofline"), "heading")
         self.heading.setToolTip(tr("The limits set by memory bandwidth and arithmetic, with each kernel as a point"))
         self.caption = label("", "caption", wrap=True)
-        self._column = column(self.heading, (self.plot, 1), self.caption)
-        self.setLayout(self._column)
+        self.setLayout(column(self.heading, (self.plot, 1), self.caption))
         self._draw()  # pyqtgraph's default background is black
 
     def show_points(self, points: Sequence[Point], roofs: Sequence[Roof], caption: str) -> None:
         """Show these kernels; again with its colours after the theme has changed."""
         self._points, self._roofs = points, roofs
         self.caption.setText(caption)
-        self._fit()
         self._draw()
-
-    def resizeEvent(self, event: object) -> None:  # noqa: N802 (Qt's name)
-        self._fit()
-
-    def _fit(self) -> None:
-        """Make room for the lines of the caption: a splitter does not ask for the height at a width."""
-        self.setMinimumHeight(max(self._column.totalMinimumHeightForWidth(self.width()), 0))
 
     def _draw(self) -> None:
         points = self._points

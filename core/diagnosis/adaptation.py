@@ -129,7 +129,8 @@ def adapt_model(
         held_out[folds == fold] = candidates[chosen, folds == fold]
     chosen = _choose(candidates, labels)
     before, after = (z.argmax(axis=1) == labels for z in (place.logits, held_out))
-    if (fitted is head and not chosen) or after.sum() <= before.sum():
+    after = before if fitted is head and not chosen else after  # the model stays as it is
+    if after.sum() <= before.sum():
         return Adaptation(None, before, after, photos.groups)
     adapted = _with_head(model, fitted)
     if chosen:

@@ -45,14 +45,12 @@ class ClassMetrics:
 @dataclass(frozen=True, slots=True)
 class LabelCounts:
     """Counts of photos with several labels. right: photos whose labels are all right; labels: of each label the photos
-    (rightly predicted, that have it, predicted); average_precision: mean over the labels that occur; commonest: photos
-    with the most common label set."""
+    (rightly predicted, that have it, predicted); average_precision: mean over the labels that occur."""
 
     photos: int
     right: int
     labels: tuple[tuple[int, int, int], ...]
     average_precision: float
-    commonest: int
 
 
 @final
@@ -139,7 +137,6 @@ def compute_metrics(
         counts = LabelCounts(
             len(truth), int((found == truth).all(axis=1).sum()), tuple((int(a), int(b), int(c)) for a, b, c in rows),
             float(np.mean(precisions)) if precisions else 0.0,
-            int(np.unique(truth, axis=0, return_counts=True)[1].max()),
         )  # fmt: skip
         figures = Metrics(tuple(classes), (), float(binary_cross_entropy(logits, truth).mean()), counts)
         return figures if groups is None else _with_groups(figures, found, truth, groups)

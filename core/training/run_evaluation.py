@@ -54,9 +54,9 @@ class RunEvaluation:
     def guessing(self) -> float | None:
         """The share of the most common class or label set, if the network is not clearly better."""
         figures = self.result.figures
-        most = figures.several.commonest if figures.several else max(map(sum, figures.confusion), default=0)
-        share = most / max(figures.photos, 1)
-        return share if figures.interval[0] <= share else None
+        most = max(map(sum, figures.confusion), default=0)  # not counted of several labels
+        share = self.baseline.commonest if self.baseline else most / max(figures.photos, 1)
+        return share if share and figures.interval[0] <= share else None
 
     def cautions(self) -> tuple[str, ...]:
         """Sentences on what the accuracy does not show."""

@@ -55,7 +55,7 @@ def held(start, qtbot, monkeypatch):
 def test_space_after_pause_resumes_and_after_stop_presses_no_other_button(held, qtbot):
     program, panel, asked = held
     focused_and_pressed(qtbot, panel.pause)
-    assert panel.pause.text() == "Resume"
+    assert (panel.pause.text(), panel.setup.starts.isEnabled()) == ("Resume", False)
     space(qtbot)
     assert (asked, panel.pause.text()) == (["pause", "resume"], "Pause")
     expert = program.settings.flag("expert")

@@ -113,14 +113,14 @@ def test_the_list_says_what_each_shipped_model_is_for(dialog):
 
 
 def test_a_model_is_renamed_in_the_list(dialog, own, qtbot, monkeypatch):
+    monkeypatch.setattr(QInputDialog, "getText", lambda *_, **__: (" ", True))
+    dialog._rename.click()
+    assert "needs a name" in dialog.notice.text.text()
     monkeypatch.setattr(QInputDialog, "getText", lambda *_, **__: ("Farm tomatoes", True))
     with qtbot.waitSignal(dialog.renamed) as signal:
         dialog._rename.click()
     assert signal.args == [read_identity(Path(own))]
-    assert "Farm tomatoes" in names(dialog)
-    monkeypatch.setattr(QInputDialog, "getText", lambda *_, **__: (" ", True))
-    dialog._rename.click()
-    assert "needs a name" in dialog.notice.text.text()
+    assert ("Farm tomatoes" in names(dialog), dialog.notice.isHidden()) == (True, True)
 
 
 def test_a_file_is_imported_and_taken_off_the_list(dialog, tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from app.panels.dataset.review import NextPhotosDialog
 from app.viewmodels import process_model
 from app.viewmodels.review import ConfirmedLabels
 from core.data.source import open_photos
+from tests.app.test_keyboard_and_wheel import focused_and_pressed
 from tests.app.test_small_window import in_sight
 from tests.helpers.window import write_folder
 
@@ -79,11 +80,16 @@ def test_the_decisions_are_in_sight_in_a_small_window(panel, qtbot):
     assert panel.review.minimumSizeHint().width() <= panel.review.width(), "the text would get too few lines"
     panel.search.setText("no such photo")
     qtbot.waitUntil(panel.review.relabel.isHidden, timeout=2000)
+    panel.search.clear()
+    qtbot.waitUntil(panel.review.relabel.isVisible, timeout=2000)
+    panel.which.setCurrentIndex(1)
+    assert len(listed(panel)) == 3, "the suspects, not all photos in use"
 
 
 def test_confirmed_labels_are_remembered_until_they_change(panel, qtbot):
-    panel.review.keep.click()
-    assert listed(panel) == ["rust/2.png", "healthy/3.png"]
+    focused_and_pressed(qtbot, panel.review.keep)
+    qtbot.wait(1)
+    assert (listed(panel), panel.review.keep.hasFocus()) == (["rust/2.png", "healthy/3.png"], True)
     panel._review.forget()
     assert len(listed(panel)) == 8, "without suspects all photos are listed"
     panel._review._kept = ConfirmedLabels()  # as after a new start

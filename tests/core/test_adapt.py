@@ -1,6 +1,7 @@
 """`leafclinic adapt` writes a model for a place that is better there, and refuses what it cannot do with a sentence."""
 
 from dataclasses import replace
+from shutil import copy
 
 import cv2
 import numpy as np
@@ -90,8 +91,11 @@ def test_the_command_writes_a_model_for_the_place(place, known, capsys):
     assert len(own.learned.marks) == 20
     assert "leakage" not in said
     (place / "own.safetensors").rename(place / "known.safetensors")
+    copy(place / "place" / CLASSES[0] / "0_flipLR.png", place / "place" / CLASSES[1])
     call(place)
-    assert "Data leakage: The model was trained on 20 of the 20 evaluated photos." in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "Data leakage: The model was trained on 21 of the 21 evaluated photos." in said
+    assert "Pictures with two labels: 1 (" in said
 
 
 def test_classes_that_the_model_does_not_know_are_named(place, capsys):

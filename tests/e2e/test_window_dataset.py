@@ -139,7 +139,7 @@ def test_a_dropped_model_is_diagnosed_with(start, qtbot, tmp_path):
     (tmp_path / "net.onnx").touch()
     drop(program.window, [tmp_path / "net.onnx"])
     panel._on_model(str(model))
-    assert "another format" in panel.notice.text.text(), "neither a photo nor a model to use here"
+    assert "is an ONNX file" in panel.notice.text.text(), "neither a photo nor a model to use here"
     assert (program.diagnosis.model_path, program.diagnosis.rows.rows) == (str(model), [])
 
 

@@ -31,17 +31,21 @@ def test_a_ladder_is_run_and_read(start, qtbot):
     panel.table.selectRow(0)
     assert panel.place.text() == "core/ops/activation.py"
     assert "def " in panel.source.toPlainText()
+    panel.shape.setCurrentIndex(1)
+    assert not any(r.milliseconds for r in program.benchmark.rows.rows), "they were of another shape"
 
 
 def test_a_ladder_can_be_cancelled(start, qtbot):
     program = start()
     panel = program.window.go("kernels")
     qtbot.waitUntil(lambda: bool(program.benchmark.kernels), timeout=PATIENCE)
+    panel.shape.setCurrentIndex(1)
     qtbot.mouseClick(panel.run, Qt.MouseButton.LeftButton)
-    assert panel.stop.isVisible()
+    assert (panel.stop.isVisible(), panel.op.isEnabled()) == (True, False)
     qtbot.mouseClick(panel.stop, Qt.MouseButton.LeftButton)
-    assert not program.benchmark.running
-    assert not panel.notice.isVisible()
+    assert (program.benchmark.running, panel.notice.isVisible()) == (False, False)
+    qtbot.waitSignal(program.benchmark.listed, timeout=PATIENCE).wait()
+    assert panel.shape.currentIndex() == 1, "the same shape is chosen when the kernels are listed again"
 
 
 def test_the_choices_of_a_whole_network_are_shown_with_costs_and_reasons(start, qtbot):

@@ -58,8 +58,8 @@ class HealthPane(QWidget):
     def refresh(self) -> None:
         busy, found, known = self._examination.has_process, self._examination.found, self._examination.kinds
         self.bar.setVisible(busy)
-        self.stop.setVisible(busy)
         self.check.setVisible(not busy)
+        self.stop.setVisible(busy)
         rows = []
         for kind, meaning in known.items():
             findings = [finding for finding in found if finding.kind == kind]
@@ -111,6 +111,7 @@ class SplitPane(QWidget):
                    help=tr("Test photos: used once, for the final accuracy")),
         ], self)  # fmt: skip
         self.table = sorted_view(self.model, tr("Split"), stretch=0)
+        self.table.horizontalHeader().setMinimumSectionSize(4 * self.fontMetrics().height())  # large fonts keep names
         self.setLayout(column(self.text, (self.table, 1), (None, 0), margins=TAB))
         examination.changed.connect(self.refresh)
         self.refresh()

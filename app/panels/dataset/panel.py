@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
-from PySide6.QtCore import QModelIndex, QTimer
+from PySide6.QtCore import QModelIndex, Qt, QTimer
 from PySide6.QtWidgets import QLabel, QWidget
 
 from app.actions import Actions
@@ -70,7 +70,7 @@ class DatasetPanel(QWidget):
         self.which = named(ComboBox(), tr("Which photos"))
         self.which.fill(((tr("All photos"), "all"), (tr("In use"), "used"), (tr("Excluded"), "excluded")))
         self._typing = QTimer(self, singleShot=True, interval=SEARCH_MS)
-        self._typing.timeout.connect(self.refresh)
+        self._typing.timeout.connect(self._on_search)
         self._lay_out(actions, theme, settings)
         self._connect()
         self._on_changed()
@@ -119,7 +119,7 @@ class DatasetPanel(QWidget):
         document.drawing.connect(self._on_drawing)
         for news in (document.failed, document.given_up, document.changed):
             news.connect(self._on_changed)
-        document.search.found.connect(self.refresh)
+        document.search.found.connect(self._on_search)
         self.classes.chosen.connect(lambda _: self._on_filter())
         self.classes.renamed.connect(document.rename)
         self.health.opened.connect(self.show_rows)
@@ -132,11 +132,12 @@ class DatasetPanel(QWidget):
         self.side.currentChanged.connect(self._on_tab)
         self._examination.failed.connect(self.notice.alarm)
         self.search.textChanged.connect(lambda _: self._typing.start())
-        self.which.currentIndexChanged.connect(lambda _: self._on_filter())
+        self.which.currentIndexChanged.connect(lambda _: self._show_suspects() if self._marks else self._on_filter())
         self.grid.activated.connect(self._on_activated)
         self.grid.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
-        for act in (self._on_selection, self._on_current):  # Qt signals no cleared selection
-            self.photos.modelReset.connect(act)
+        # Qt signals no cleared selection. Queued: buttons hidden until the next suspect is shown would lose the focus
+        self.photos.modelReset.connect(self._on_selection)
+        self.photos.modelReset.connect(self._on_current, Qt.ConnectionType.QueuedConnection)
         self.grid.selectionModel().currentChanged.connect(lambda *_: self._on_current())
         self._actions.exclude.triggered.connect(lambda: document.exclude(self.selection(), True))
         self._actions.include.triggered.connect(lambda: document.exclude(self.selection(), False))
@@ -177,8 +178,6 @@ class DatasetPanel(QWidget):
         if last >= 0:
             self.grid.setCurrentIndex(self.photos.index(self._place))
             self.grid.scrollTo(self.grid.currentIndex())
-        else:
-            self._on_current()
 
     def _on_saved(self, path: str) -> None:
         show_written(self.notice, [path])
@@ -225,6 +224,9 @@ class DatasetPanel(QWidget):
         self.photos.show(table, rows, self._marks)
         what = self._listed_as if self._listed is not None else ""
         self.shown.setText(what + count(len(rows), "{n} photo", "{n} photos"))
+
+    def _on_search(self) -> None:
+        (self._show_suspects if self._marks else self.refresh)()  # one of the suspects is selected
 
     def _on_filter(self) -> None:
         self._listed, self._marks = None, {}

@@ -14,7 +14,7 @@ from app.cards import disease_name
 from app.translation import count, sentence, tr
 from app.viewmodels.review import ReviewModel, SuspectPhoto
 from app.viewmodels.thumbnails import Thumbnails
-from app.widgets.layouts import TAB, column, row
+from app.widgets.layouts import TAB, Flow, Wrapping, column, row
 from app.widgets.notice import follow_stages
 from app.widgets.parts import Dialog, ask_target, button, label, named, progress_bar
 from app.widgets.photo_view import PhotoView
@@ -26,7 +26,7 @@ from core.text import csv_text
 
 
 @final
-class ReviewPane(QWidget):
+class ReviewPane(Wrapping):
     """Signals: `class_asked()` for another class than the suggested one; `skipped()`."""
 
     class_asked = Signal()
@@ -64,9 +64,10 @@ class ReviewPane(QWidget):
         self.refresh()
 
     def _lay_out(self) -> None:
+        decide = (self.keep, self.other, self.skip)
         self.setLayout(column(
-            self.state, self.bar, row(self.start, self.next, self.stop, None), (self.photo, 1), self.reason,
-            self.relabel, row(self.keep, self.other, self.skip), (None, 0), self.save, margins=TAB,
+            self.state, self.bar, Flow(self.start, self.next, self.stop), (self.photo, 1), self.reason,
+            self.relabel, Flow(*decide, fill=decide), (None, 0), self.save, margins=TAB,
         ))  # fmt: skip
 
     def add_keys(self, owner: QWidget) -> None:
@@ -80,7 +81,7 @@ class ReviewPane(QWidget):
 
     def refresh(self) -> None:
         review = self._review
-        for widget, of_work in ((self.bar, True), (self.stop, True), (self.start, False), (self.next, False)):
+        for widget, of_work in ((self.start, False), (self.next, False), (self.bar, True), (self.stop, True)):
             widget.setVisible(review.has_process == of_work)
         left = len(review.suspects())
         self.save.setVisible(bool(review.photos))

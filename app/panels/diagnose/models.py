@@ -57,6 +57,7 @@ class ModelsDialog(Dialog):
         self._refresh(in_use)
 
     def _refresh(self, path: str) -> None:
+        self.notice.hide()
         models = list_models(self._settings)
         self.rows.show_rows(models)
         at = next((number for number, model in enumerate(models) if model.path == path), 0)

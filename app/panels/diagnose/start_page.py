@@ -103,4 +103,4 @@ def crop_name(crop: str) -> str:
 def _scrolled_card(title: str, text: QLabel) -> QFrame:
     text.setTextFormat(Qt.TextFormat.RichText)
     text.setAlignment(Qt.AlignmentFlag.AlignTop)
-    return card(label(title, "heading"), (scrolling(text, title), 1))
+    return card(label(title, "heading", wrap=True), (scrolling(text, title), 1))

@@ -110,8 +110,8 @@ class ConfusionPane(QWidget):
                   "photos.")  # fmt: skip
         empty = EmptyPlace(theme, "check", tr("No epoch is finished yet"),
                            tr("After each epoch this table counts the validation photos by true and predicted class."))
-        matrix = holding(column(self._title, (self.table, 1), label(hint, "caption", wrap=True)))
-        self._stack = stack(empty, matrix)
+        self._matrix = holding(column((self.table, 1), label(hint, "caption", wrap=True)))
+        self._stack = stack(empty, holding(column(self._title, (self._matrix, 1), (None, 0))))
         self.setLayout(column(self._stack, margins=TAB))
 
     def show_run(self, view: RunView) -> None:
@@ -124,6 +124,7 @@ class ConfusionPane(QWidget):
         self._title.setText(tr("Best validation accuracy: {share} (epoch {epoch}). The model of this epoch is kept.",
                                epoch=best.epoch + 1, share=percent(best.validation_accuracy)) if best.confusion else
                             tr("Photos with several labels have no confusion matrix. The report lists each label."))
+        self._matrix.setVisible(bool(best.confusion))
         self._stack.setCurrentIndex(1)
 
     def _on_activated(self, index: QModelIndex) -> None:

@@ -97,7 +97,7 @@ class TrainPanel(QWidget):
         right = column(figures, self.progress, self.stage, (self.tabs, 1), spacing=GAP)
         subtitle = tr("Train a network on your own classes, on this computer.")
         head = header(tr("Train"), subtitle, self.start, self.pause, self.stop)
-        body = row(self.setup, (right, 1), spacing=16)
+        body = row(self.setup, (right, 1), spacing=GAP)
         self.setLayout(column(head, self.notice, (body, 1), spacing=GAP, margins=PAGE))
 
     def _on_tick(self) -> None:
@@ -187,7 +187,8 @@ class TrainPanel(QWidget):
             self._timer.start()
 
     def _on_state(self, state: State) -> None:
-        self.setup.form.setEnabled(state is State.IDLE)
+        for part in (self.setup.form, self.setup.starts):
+            part.setEnabled(state is State.IDLE)
         self.setup.show_running(self._model.dataset if state is not State.IDLE else "")
         if state is State.IDLE:
             self.runs.refresh()
@@ -205,6 +206,7 @@ class TrainPanel(QWidget):
             verb, folder = tr("Resume") if end.step else "", self._model.folder
             self.notice.show_message(headline(end, self._model.view), verb, lambda: self.runs.resume_asked.emit(folder))
         elif end is not None:
+            self.notice.hide_alarm()  # advice to stop the run
             self.tabs.setCurrentWidget(self.outcome)
 
     def _on_failed(self, message: str, details: str) -> None:

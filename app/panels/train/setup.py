@@ -49,7 +49,7 @@ class SetupPane(QFrame):
         self.start, starts = switch((tr("Pretrained leaf model"), ""), (tr("From scratch"), ""))
         self.start.idClicked.connect(lambda at: self.form.choose_preset(SCRATCH[self._device] if at else TRANSFER))
         self.about_start = label("", "caption", wrap=True)
-        self._starts = holding(column(Flow(*starts, spacing=0), self.about_start, spacing=6, margins=(0, 2, 8, 4)))
+        self.starts = holding(column(Flow(*starts, spacing=0), self.about_start, spacing=6, margins=(0, 2, 8, 4)))
         self.form.choose_preset(TRANSFER)
         self.form.changed.connect(self._on_edited)
         self.data = label("", "muted", wrap=True)
@@ -69,7 +69,7 @@ class SetupPane(QFrame):
         self._scroll = scrolling(self.form)  # to the focused field by itself
         head = row((label(tr("Settings"), "heading"), 1), Flow(*buttons, spacing=0), margins=(0, 0, 8, 0))
         self.setLayout(column(
-            head, self.data, self._starts, (self._scroll, 1), self.others, self.memory, margins=(14, 12, 8, 12),
+            head, self.data, self.starts, (self._scroll, 1), self.others, self.memory, margins=(14, 12, 8, 12),
         ))  # fmt: skip
 
     def show_data(self, data: str, demo: bool = False) -> None:

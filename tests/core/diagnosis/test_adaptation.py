@@ -103,6 +103,15 @@ def test_the_place_gets_better_and_the_rest_is_not_forgotten(model, adapted):
     assert rejected(result.model, unknown) > 0.7, "unknown leaves (0.24 by the old threshold)"
 
 
+def test_where_the_model_stays_as_it_is_its_photos_are_the_same_after_as_before(model, monkeypatch):
+    photos = draw(2, place=True, per_class=10)
+    monkeypatch.setattr(adaptation, "_fit_head", lambda head, *_: (head, read_head(model).logits(photos.features)))
+    monkeypatch.setattr(adaptation, "_train_branch", lambda *_: (None, np.eye(4)[photos.labels]))
+    monkeypatch.setattr(adaptation, "_choose", lambda _, labels: int(len(labels) < len(photos.labels)))
+    result = adapt(model, photos)
+    assert (result.model, result.after.sum()) == (None, result.before.sum())
+
+
 @pytest.mark.thorough
 def test_an_adapted_model_is_read_back_and_adapted_again(model, adapted, tmp_path):
     first = adapted.model
