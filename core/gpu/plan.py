@@ -38,7 +38,8 @@ AVERAGED: Final = ("step", "average")  # lists that average gradient, loss and h
 
 @final
 class CudaPlan(Plan):
-    """All arrays are allocated when the plan is made; a step is one copy in, one replay, one copy out."""
+    """All arrays are allocated when the plan is made; a step is one copy in and one replay, which writes its result to
+    the host."""
 
     def __init__(
         self, graph: Network, *, batch: int, training: bool, precision: str = "float32", algorithm: str = "auto",
