@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import shiboken6
-from PySide6.QtWidgets import QApplication, QFileDialog, QInputDialog, QLabel
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication, QFileDialog, QInputDialog, QLabel, QMessageBox
 
 from app import paths, resources
 from app.cards import find_card
@@ -177,14 +178,18 @@ def test_what_adapts_ends_with_the_window(adapting, given):
 
 
 @pytest.mark.thorough
-def test_a_process_adapts_the_model_and_can_be_stopped(adapting, dialog, place, qtbot):  # noqa: F811
+def test_a_process_adapts_the_model_and_can_be_stopped(adapting, dialog, place, qtbot, answers):  # noqa: F811
     made = adapting(str(place / "known.safetensors"))
     adapting.choose(made, place / "place")
     with qtbot.waitSignal(made.model.stage):
         made.adapt.click()
-    made.close()
+    answers.reply = QMessageBox.StandardButton.Cancel
+    qtbot.keyClick(made, Qt.Key.Key_Escape)
     assert (made.model.has_process, made.isVisible()) == (True, True), "closing it would lose minutes of work"
-    made.stop.click()
+    answers.reply = QMessageBox.StandardButton.Yes
+    for _ in range(2):  # the second finds it stopping
+        made.close()
+    assert answers == ["Stop the adaptation? Unfinished work is lost."] * 2
     qtbot.waitUntil(lambda: not made.model.has_process)
     assert (made.effect.text(), made.notice.text.text()) == ("", "Stopped. Nothing was saved.")
     made.adapt.click()
