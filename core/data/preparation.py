@@ -17,7 +17,7 @@ from core.data.label_sets import LabelSets, read_label_sets
 from core.data.near_duplicates import Pair, describe_conflicts, find_conflicts
 from core.data.photo_groups import find_groups
 from core.data.source import open_dataset
-from core.data.split import Leak, complete_splits, measure_leak, random_split_leak, read_split
+from core.data.split import Leak, LeakageNote, complete_splits, measure_leak, random_split_leak, read_split
 from core.errors import ConfigError, DataError, Problem
 from core.ops.contract import Array
 
@@ -181,8 +181,9 @@ def _warnings(photos: GroupedPhotos, splits: Array, leak: Leak, lost: str) -> tu
     alike = _describe_alike(name_outputs(dataset, photos.sets))
     messages = [text for text in (describe_skipped(cache.skipped), alike, lost, conflicts) if text]
     if leak.leaked:
-        messages.append(f"Data leakage: {leak.leaked} of {leak.held_out} validation and test photos have a photo of "
-                        "the same group in training. The accuracy measured on them is too high.")
+        messages.append(LeakageNote(
+            f"Data leakage: {leak.leaked} of {leak.held_out} validation and test photos have a photo of the same group "
+            "in training. The accuracy measured on them is too high."))  # fmt: skip
     for split, name in ((VALIDATION, "validation"), (TEST, "test")):
         missing = _find_missing(dataset, photos.sets, splits == split)
         if missing and np.any(splits == split):
