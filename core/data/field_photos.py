@@ -8,12 +8,11 @@ from pathlib import Path
 
 from core.config import RunConfig
 from core.data.cache import PhotoCache, check_home, open_cache
-from core.data.dataset import Dataset, ReportStage, describe_skipped, ignore, reasons
+from core.data.dataset import Dataset, LeakageNote, ReportStage, describe_skipped, ignore, reasons
 from core.data.label_sets import name_labels, read_label_sets
 from core.data.photo_groups import find_groups
 from core.data.preparation import GroupedPhotos
 from core.data.source import open_photos
-from core.data.split import LeakageNote
 from core.errors import DataError
 
 

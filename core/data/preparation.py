@@ -12,12 +12,23 @@ import numpy as np
 
 from core.config import RunConfig
 from core.data.cache import PhotoCache, open_cache
-from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Dataset, ReportStage, describe_skipped, ignore, reasons
+from core.data.dataset import (
+    TEST,
+    TRAIN,
+    UNSPLIT,
+    VALIDATION,
+    Dataset,
+    LeakageNote,
+    ReportStage,
+    describe_skipped,
+    ignore,
+    reasons,
+)
 from core.data.label_sets import LabelSets, read_label_sets
 from core.data.near_duplicates import Pair, describe_conflicts, find_conflicts
 from core.data.photo_groups import find_groups
 from core.data.source import open_dataset
-from core.data.split import Leak, LeakageNote, complete_splits, measure_leak, random_split_leak, read_split
+from core.data.split import Leak, complete_splits, measure_leak, random_split_leak, read_split
 from core.errors import ConfigError, DataError, Problem
 from core.ops.contract import Array
 

@@ -65,11 +65,6 @@ class Leak:
     leaked: int
 
 
-@final
-class LeakageNote(str):
-    """A sentence on evaluated photos that were trained on, or whose group was: the accuracy on them is too high."""
-
-
 def measure_leak(splits: Array, groups: Array) -> Leak:
     """Count the held-out photos that share a group with a training photo."""
     held_out = (splits == VALIDATION) | (splits == TEST)

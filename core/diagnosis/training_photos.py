@@ -12,7 +12,7 @@ from typing import Final, final
 
 import numpy as np
 
-from core.data.split import LeakageNote
+from core.data.dataset import LeakageNote
 from core.errors import ModelFileError
 from core.ops.contract import Array
 

@@ -19,8 +19,7 @@ from typing import final
 import numpy as np
 
 from core.config import RunConfig, to_dict
-from core.data.dataset import TRAIN, VALIDATION, Cancelled
-from core.data.split import LeakageNote
+from core.data.dataset import TRAIN, VALIDATION, Cancelled, LeakageNote
 from core.device import PhotoBatch
 from core.diagnosis.metrics import Metrics, compute_metrics
 from core.diagnosis.model_identity import BEST, default_name
