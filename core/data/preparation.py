@@ -12,18 +12,7 @@ import numpy as np
 
 from core.config import RunConfig
 from core.data.cache import PhotoCache, open_cache
-from core.data.dataset import (
-    TEST,
-    TRAIN,
-    UNSPLIT,
-    VALIDATION,
-    Dataset,
-    LeakageNote,
-    ReportStage,
-    describe_skipped,
-    ignore,
-    reasons,
-)
+from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Dataset, ReportStage, describe_skipped, ignore, reasons
 from core.data.label_sets import LabelSets, read_label_sets
 from core.data.near_duplicates import Pair, describe_conflicts, find_conflicts
 from core.data.photo_groups import find_groups
@@ -192,9 +181,7 @@ def _warnings(photos: GroupedPhotos, splits: Array, leak: Leak, lost: str) -> tu
     alike = _describe_alike(name_outputs(dataset, photos.sets))
     messages = [text for text in (describe_skipped(cache.skipped), alike, lost, conflicts) if text]
     if leak.leaked:
-        messages.append(LeakageNote(
-            f"Data leakage: {leak.leaked} of {leak.held_out} validation and test photos have a photo of the same group "
-            "in training. The accuracy measured on them is too high."))  # fmt: skip
+        messages.append(leak.describe())
     for split, name in ((VALIDATION, "validation"), (TEST, "test")):
         missing = _find_missing(dataset, photos.sets, splits == split)
         if missing and np.any(splits == split):
