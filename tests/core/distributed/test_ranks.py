@@ -102,6 +102,28 @@ if ranks.rank == 1:
 """
 
 
+FAILING = """
+if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
+    while not os.path.exists("{now}"):
+        time.sleep(0.001)
+    {begin}
+    os._exit(end_rank(lambda: 1 / 0))
+open("{now}", "w").close()
+"""
+
+
+@pytest.mark.parametrize("begin", ["time.sleep(0.02)", "find_rank()"])
+def test_a_rank_that_fails_before_or_after_mpi_starts_ends_those_that_wait_for_it(tmp_path, begin):
+    imports, connecting = BEGIN.split("ranks = ")
+    code = f"{imports}{FAILING.format(now=tmp_path / 'now', begin=begin)}ranks = {connecting}ranks.barrier()"
+    with start(2, "-c", code, cache=tmp_path) as process:
+        try:
+            _, errors = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert (process.returncode, errors.count("ZeroDivisionError")) == (1, 1)
+
+
 @pytest.mark.parametrize(("code", "prepared"), [(SILENT, 0), (PREPARING, 3)])
 def test_a_rank_that_does_not_answer_is_named_and_all_end(tmp_path, code, prepared):
     """Before the training, a rank that works is waited for, and one that hangs is named."""
