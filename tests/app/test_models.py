@@ -96,21 +96,18 @@ def test_shipped_own_and_imported_models_are_one_list(settings, own, given):
     assert [model.path for model in list_models(settings)] == [model.path for model in found[:-1]]
 
 
-def test_the_shipped_model_can_be_chosen_again(dialog, qtbot):
-    dialog._refresh(shipped_model())
-    assert (dialog._rename.isEnabled(), dialog._forget.isEnabled()) == (False, False)
-    with qtbot.waitSignal(dialog.chosen) as signal:
-        dialog._use.click()
-    assert signal.args == [shipped_model()]
-
-
-def test_the_list_says_what_each_shipped_model_is_for(dialog):
+def test_the_list_says_what_each_shipped_model_is_for_and_one_can_be_chosen_again(dialog, qtbot):
     for name, purpose in SHIPPED_MODELS.items():
         dialog._refresh(shipped_model(name))
         assert dialog.purpose.text() == purpose
         assert purpose in resources.table("translations/vi.json")
     dialog._refresh(list_models(dialog._settings)[-1].path)
     assert not dialog.purpose.text()
+    dialog._refresh(shipped_model())
+    assert (dialog._rename.isEnabled(), dialog._forget.isEnabled()) == (False, False)
+    with qtbot.waitSignal(dialog.chosen) as signal:
+        dialog._use.click()
+    assert signal.args == [shipped_model()]
 
 
 def test_a_model_is_renamed_in_the_list(dialog, own, qtbot, monkeypatch):

@@ -157,11 +157,13 @@ def test_a_known_crop_excludes_other_classes_without_a_new_diagnosis(panel, mode
     assert choice.isHidden(), "of one crop none can be excluded"
 
 
-def test_an_error_about_a_folder_goes_when_photos_are_added(panel, model):  # noqa: F811
+def test_an_error_about_a_folder_goes_with_new_photos_and_photos_are_diagnosed_after_all(panel, model):  # noqa: F811
     model.failed.emit("There are no photos in this folder.", "")
     assert not panel.notice.isHidden()
     model._add(["/photos/unwanted.jpg"])
-    model.cancel()
+    panel._show(model.rows.rows[3])
+    panel.cancel.click()
+    assert (panel.rest.isHidden(), panel.detail.verdict.text()) == (False, "Cancelled")
     model._add(["/photos/new.jpg"])
     assert panel.notice.isHidden()
     panel.preparation.show_progress(3, 9)
@@ -171,16 +173,8 @@ def test_an_error_about_a_folder_goes_when_photos_are_added(panel, model):  # no
     assert [row.cancelled for row in model.rows.rows] == [False] * 3 + [True] * 2, "nothing diagnoses them"
     model.load("/models/another.safetensors")
     assert list(model._waiting) == [4], "the next model diagnoses what the user has not cancelled"
-
-
-def test_cancelled_photos_are_diagnosed_after_all(panel, model):  # noqa: F811
-    model._add(["/photos/a.jpg", "/photos/b.jpg"])
-    panel._show(model.rows.rows[3])
-    panel.cancel.click()
-    assert [row.cancelled for row in model.rows.rows] == [False] * 3 + [True] * 2
-    assert (panel.rest.isHidden(), panel.detail.verdict.text()) == (False, "Cancelled")
     panel.rest.click()
-    assert (list(model._waiting), panel.detail.shown) == ([3, 4], model.rows.rows[3])
+    assert (list(model._waiting), panel.detail.shown) == ([4, 3], model.rows.rows[3])
     assert (any(row.cancelled for row in model.rows.rows), panel.rest.isHidden()) == (False, True)
 
 

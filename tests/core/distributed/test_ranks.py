@@ -102,25 +102,12 @@ if ranks.rank == 1:
 """
 
 
-FAILING = """
-if os.environ["OMPI_COMM_WORLD_RANK"] == "1":
-    while not os.path.exists("{now}"):
-        time.sleep(0.001)
-    {begin}
-    os._exit(end_rank(lambda: 1 / 0))
-open("{now}", "w").close()
-"""
-
-
-@pytest.mark.parametrize("begin", ["time.sleep(0.02)", "find_rank()"])
-def test_a_rank_that_fails_before_or_after_mpi_starts_ends_those_that_wait_for_it(tmp_path, begin):
-    imports, connecting = BEGIN.split("ranks = ")
-    code = f"{imports}{FAILING.format(now=tmp_path / 'now', begin=begin)}ranks = {connecting}ranks.barrier()"
-    with start(2, "-c", code, cache=tmp_path) as process:
-        try:
-            _, errors = process.communicate(timeout=30)
-        finally:
-            process.kill()
+def test_a_rank_that_fails_while_others_start_mpi_ends_all(tmp_path):
+    now = str(tmp_path / "now")
+    failing = (f"if os.environ['OMPI_COMM_WORLD_RANK'] == '1':\n  while not os.path.exists({now!r}): pass\n"
+               f"  time.sleep(0.02); os._exit(end_rank(lambda: 1 / 0))\nopen({now!r}, 'w').close()\nranks = ")
+    with start(2, "-c", failing.join(BEGIN.split("ranks = ")), cache=tmp_path) as process:
+        _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors.count("ZeroDivisionError")) == (1, 1)
 
 

@@ -86,9 +86,6 @@ def test_crops_that_are_less_sure_are_named_with_the_reason(data):
     assert "temperature of its own" not in render_report(data)
 
 
-ERROR = "Expected calibration error: 2.0 points (a perfectly calibrated model would have 1.3 by chance) on the"
-
-
 def test_the_page_is_whole_and_needs_nothing_else(data):
     checker = Checker()
     checker.feed(render_report(data))
@@ -97,9 +94,9 @@ def test_the_page_is_whole_and_needs_nothing_else(data):
                   "Eight photos.", "lab photos 100.0 %", "field photos 75.0 %", "Border baseline: 40.0 %",
                   "47.5 points better", "changes from 90.0 % to 70.0 %", "Model card", "leafclinic evaluate",
                   "<rust> was predicted as healthy: 1 of 4 photos", "--epochs 2 --split",
-                  ERROR):
+                  "Expected calibration error: 2.0 points (a perfectly calibrated model would have 1.3 by chance)"):
         assert keep_percents(words) in checker.text
-    assert data.evaluation.words()[-1].startswith(ERROR)
+    assert "would have 1.3 by chance" in data.evaluation.words()[-1]
     assert max(map(float, re.findall(r'<circle[^>]* r="([\d.]+)"', render_report(data)))) <= 9
     assert checker.text.count("<svg") == 0
     table = render_report(data).partition("Settings and run")[2].partition("</table>")[0]
