@@ -93,7 +93,7 @@ class TrainingDiverged(LeafClinicError):
 
 @final
 class StorageError(LeafClinicError):
-    """A file could not be written (full disk, permissions)."""
+    """A file could not be written (full disk, permissions), or was truncated while it was in use."""
 
 
 class RankFailed(LeafClinicError):

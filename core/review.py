@@ -147,7 +147,7 @@ def show(columns: Sequence[str], lines: Sequence[tuple[Sequence[object], str]], 
 
 def correct(config: RunConfig, corrections: Path, out: Path) -> int:
     dataset = open_dataset(config)
-    table = open_manifest(corrections, label="label")
+    table = open_manifest(corrections, label="label", empty=True)
 
     def key(path: str) -> str:  # as it is printed, with escapes where it is no UTF-8, and read again
         return file_name(str(as_cell(path)).encode("utf-8", "backslashreplace").decode(), corrections)

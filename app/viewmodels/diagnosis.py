@@ -67,6 +67,7 @@ class DiagnosisModel(ProcessModel):
         self._waiting: deque[int] = deque()
         self._flying: set[int] = set()
         self._unwanted: set[int] = set()  # photos that were removed while the process has them
+        self._left: set[int] = set()  # photos that waited when the process ended unexpectedly
         self._maps_flying: set[tuple[int, str]] = set()
         self._total = 0
 
@@ -80,16 +81,15 @@ class DiagnosisModel(ProcessModel):
         return len(self._waiting) + len(self._flying), self._total
 
     def load(self, model_path: str) -> None:
-        """Start the process with this model; the previous one ends, or the photos of one that has ended wait again."""
-        ended = self._thread is None
+        """Start the process with this model; the previous one ends; photos of one that ended by itself wait again."""
+        left, self._left = self._left, set()
         self._end_process()
         if model_path != self.model_path:
             self.verdicts.thresholds, self.model = None, ModelIdentity()
         self.model_path, self.ready, self.known = model_path, {}, ()
         self.loading.emit()
         self._start_process("diagnose", {"model": model_path})
-        if ended:
-            self.diagnose_cancelled()
+        self._resume(left)
 
     def rename_model(self, model: ModelIdentity) -> None:
         """Use a model's new name, also in the rows that it diagnosed."""
@@ -146,7 +146,10 @@ class DiagnosisModel(ProcessModel):
         self._feed()
 
     def diagnose_cancelled(self) -> None:
-        if cancelled := [row.id for row in self.rows.present if row.cancelled]:
+        self._resume(range(len(self.rows.rows)))
+
+    def _resume(self, photos: Collection[int]) -> None:
+        if cancelled := [row.id for row in self.rows.present if row.cancelled and row.id in photos]:
             self._wait(cancelled)
 
     def outdated(self) -> list[str]:
@@ -297,7 +300,7 @@ class DiagnosisModel(ProcessModel):
 
     def _on_exit(self, code: int, errors: str) -> None:
         reported = not self.ready and code > 0 and not errors
-        self.ready = {}
+        self.ready, self._left = {}, set(self._waiting)
         self.cancel()
         if code and not reported:
             text = tr("The diagnosis process ended unexpectedly (code {number}). Choose the model again.", number=code)

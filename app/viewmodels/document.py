@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, final
 
@@ -96,7 +97,9 @@ class Document(QObject):
 
     def cancel(self) -> None:
         """Cancel an active scan; what was open stays open."""
-        self._next = None
+        if self._next is not None:
+            _release(*self._next)
+            self._next = None
         if self._task is not None:
             self._task.cancel()
 
@@ -113,9 +116,8 @@ class Document(QObject):
             self._writing.dispose()
         if self._saving.isActive():
             self.save()
-        if self._lock is not None:
-            self._lock.unlock()
-            self._lock = None
+        _release(self.folder, self._lock)
+        self._lock = None
 
     def exclude(self, rows: Array, excluded: bool) -> None:
         if self.table is not None:
@@ -220,7 +222,7 @@ class Document(QObject):
         """Take over the opened photos. The previous dataset is closed only now: edits until now belong to it."""
         assert self._next is not None
         table, edits, self._rows = found
-        source, (folder, lock) = self.asked, self._next
+        source, (folder, lock), self._next = self.asked, self._next, None
         self.cancel()
         if lock is not None:
             self.close()
@@ -244,6 +246,14 @@ def places(dataset: Dataset) -> dict[str, int]:
         os.path.normpath(os.path.join(root, path)) if NEEDS_NORMALISING(path) else root + path.replace("/", os.sep): row
         for row, path in enumerate(dataset.paths)
     }
+
+
+def _release(folder: Path, lock: QLockFile | None) -> None:
+    """Unlock a project that this window has locked, and remove its folder if it is empty."""
+    if lock is not None:
+        lock.unlock()
+        with suppress(OSError):
+            folder.rmdir()
 
 
 def _not_locked(lock: QLockFile, folder: Path) -> StorageError:

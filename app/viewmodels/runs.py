@@ -47,7 +47,7 @@ class RunView:
         self.epoch: events.EpochDone | None = None
         self.best_epoch: events.EpochDone | None = None
         self.kernels: tuple[KernelTime, ...] = ()
-        self.warnings: list[str] = []
+        self.warnings: list[events.Warned] = []
         self.urgent = ""
         """What must be acted on while the run goes on."""
         self._steps = Series("step", "loss", "accuracy", "learning_rate", "seconds", "photos")
@@ -83,7 +83,7 @@ class RunView:
             case events.RunFinished():
                 self.finished, self.progress = event, None
             case events.Warned():
-                self.warnings.append(event.message)
+                self.warnings.append(event)
                 self.urgent = event.message if event.urgent else ""  # a later note takes the warning back
 
     def curves(self, what: str) -> list[Curve]:

@@ -11,6 +11,7 @@ from typing import Final, final
 
 import numpy as np
 
+from core.errors import StorageError
 from core.ops.contract import Array
 from core.storage import write_file
 
@@ -60,16 +61,25 @@ def complete_rows(path: Path, content: Array, compute: Callable[[Array], Array])
 
 
 @final
-class PageReleaser:
-    """Releases the pages of a mapped array after every RELEASE_BYTES read. Does nothing for arrays in memory."""
+class MappedPages:
+    """Checks the file of a mapped array before it is read, and releases its pages after every RELEASE_BYTES. Does
+    nothing for arrays in memory."""
 
     def __init__(self, photos: Array) -> None:
-        self._map: mmap.mmap | None = getattr(photos, "_mmap", None) if hasattr(mmap, "MADV_DONTNEED") else None
+        self._map: mmap.mmap | None = getattr(photos, "_mmap", None)
+        self._name = Path(getattr(photos, "filename", "") or "")
         self._read = 0
+
+    def check(self) -> None:
+        """Raise StorageError if the file was truncated: the system ends a process that reads beyond its end. A file
+        truncated after the check still does so."""
+        if self._map is not None and self._map.size() < len(self._map):
+            raise StorageError(f"{self._name} was truncated while it was in use. Start again, or resume the training: "
+                               "the photos are decoded again.")
 
     def read(self, size: int) -> None:
         """Count `size` bytes as read."""
         self._read += size
-        if self._map is not None and self._read >= RELEASE_BYTES:
+        if self._map is not None and self._read >= RELEASE_BYTES and hasattr(mmap, "MADV_DONTNEED"):
             self._map.madvise(mmap.MADV_DONTNEED)  # a read-only mapping of a file: nothing is lost
             self._read = 0

@@ -18,6 +18,7 @@ from typing import Final, final
 import numpy as np
 
 from core.cores import usable_cores
+from core.data.array_file import MappedPages
 from core.data.cache_limit import keep_limit
 from core.data.cache_store import CacheStore
 from core.data.dataset import Dataset, ReportProgress, Skipped, ignore
@@ -59,6 +60,7 @@ class PhotoCache:
 
     def gather(self, rows: Array) -> Array:
         """Copies of the photos of these rows, uint8 ``(len(rows), side, side, 3)``."""
+        MappedPages(self.photos).check()
         return np.take(self.photos, self.slots[rows], axis=0)
 
     def fingerprint(self, dataset: Dataset) -> str:

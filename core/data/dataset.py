@@ -132,6 +132,11 @@ def clean_name(text: str) -> str:
     return normalize("NFC", text.strip())
 
 
+@final
+class LeakageNote(str):
+    """A sentence on evaluated photos that were trained on, or whose group was: the accuracy on them is too high."""
+
+
 def describe_skipped(skipped: tuple[Skipped, ...], kind: str = "photo") -> str:
     """A sentence about all skipped photos; empty if there are none."""
     if not skipped:

@@ -8,7 +8,7 @@ from typing import Final, final
 import cv2
 import numpy as np
 
-from core.data.array_file import PageReleaser
+from core.data.array_file import MappedPages
 from core.data.cache import PhotoCache
 from core.data.dataset import Dataset, ReportProgress, ignore
 from core.data.near_duplicates import Pair, find_near_duplicates
@@ -60,8 +60,9 @@ def examine(dataset: Dataset, cache: PhotoCache, progress: ReportProgress = igno
     kept = cache.kept
     found = [Finding("unreadable", (s.path,), s.reason) for s in cache.skipped]
     found += [_copies(dataset, pair) for pair in find_near_duplicates(cache, progress)]
-    pages = PageReleaser(cache.photos)
+    pages = MappedPages(cache.photos)
     for at, row in enumerate(kept.tolist()):
+        pages.check()
         pages.read(3 * cache.side**2)
         if at % 512 == 0:
             progress(at, len(kept))

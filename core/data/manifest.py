@@ -55,13 +55,13 @@ def list_settings(dataset: Dataset, rows: Array) -> list[str]:
 
 def open_manifest(
     path: Path, *, label: str = "", where: Sequence[str] = (), columns: Sequence[str] = (),
-    progress: ReportProgress = ignore,
+    progress: ReportProgress = ignore, empty: bool = False,
 ) -> Dataset:  # fmt: skip
     """Read the photos of a CSV file with a header line; paths are relative to the file's folder.
 
     The class is ``crop/condition``, or the column `label`. Columns ``split`` and ``group`` are honoured.
     `where` keeps rows with ``column=value`` (every one must hold); `columns`, and ``setting`` if there is one, are
-    kept unchanged. Raises DataError.
+    kept unchanged. Raises DataError, also for a file without rows unless it may be `empty`.
     """
     with _open(path) as file:
         rows = _rows(file, path)
@@ -76,7 +76,7 @@ def open_manifest(
             if any(clean_name(row[column]) != value for column, value in at.where):
                 continue
             _append(table, row, at, line, path)
-        if not len(table):
+        if not len(table) and not empty:
             raise DataError(_nothing(file, path, where, at))
         progress(len(table), len(table))
         return replace(table.finish(), listed=True)

@@ -16,7 +16,7 @@ from typing import Final, final
 import cv2
 import numpy as np
 
-from core.data.array_file import PageReleaser, read_arrays, write_arrays
+from core.data.array_file import MappedPages, read_arrays, write_arrays
 from core.data.cache import PhotoCache
 from core.data.dataset import Dataset, ReportProgress, ignore
 from core.data.string_array import number_values, readable
@@ -73,11 +73,12 @@ class Pair:
 def hash_photos(photos: Array, slots: Array, progress: ReportProgress = ignore) -> PhotoHashes:
     """Compute the hashes and thumbnails of the photos in these slots of a cache."""
     thumbs = np.empty((len(slots), THUMB, THUMB), np.uint8)
-    pages = PageReleaser(photos)
+    pages = MappedPages(photos)
     hashes = np.empty((len(slots), _VIEWS), np.uint64)
     for start in range(0, len(slots), _BLOCK):
         part = slice(start, min(start + _BLOCK, len(slots)))
         for at in range(part.start, part.stop):
+            pages.check()
             grey = cv2.cvtColor(photos[slots[at]], cv2.COLOR_RGB2GRAY)
             pages.read(3 * grey.size)
             thumbs[at] = cv2.resize(grey, (THUMB, THUMB), interpolation=cv2.INTER_AREA)

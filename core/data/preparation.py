@@ -181,8 +181,7 @@ def _warnings(photos: GroupedPhotos, splits: Array, leak: Leak, lost: str) -> tu
     alike = _describe_alike(name_outputs(dataset, photos.sets))
     messages = [text for text in (describe_skipped(cache.skipped), alike, lost, conflicts) if text]
     if leak.leaked:
-        messages.append(f"Data leakage: {leak.leaked} of {leak.held_out} validation and test photos have a photo of "
-                        "the same group in training. The accuracy measured on them is too high.")
+        messages.append(leak.describe())
     for split, name in ((VALIDATION, "validation"), (TEST, "test")):
         missing = _find_missing(dataset, photos.sets, splits == split)
         if missing and np.any(splits == split):

@@ -144,10 +144,13 @@ def measure_reliability(probabilities: Array, labels: Array) -> Reliability:
     return Reliability(error, chance, bins)
 
 
-def describe_error(error: float) -> str:
-    """The expected calibration error in words. `error`: 0..1."""
-    return (f"Expected calibration error: {100 * error:.1f} points on the validation photos that the temperature "
-            "was fitted to. It can be much larger on other photos.")  # fmt: skip
+def describe_error(error: float, chance: float | None) -> str:
+    """The expected calibration error in words. error, chance: as in `Reliability`, 0..1; None if unknown."""
+    stated = f"{100 * error:.1f} points"
+    if chance is not None:
+        stated = f"{100 * error:.1f} points (a perfectly calibrated model would have {100 * chance:.1f} by chance)"
+    return (f"Expected calibration error: {stated} on the validation photos that the temperature was fitted to. It can "
+            "be much larger on other photos.")  # fmt: skip
 
 
 def fit_temperatures(logits: Array, labels: Array, classes: Sequence[str]) -> tuple[float, tuple[float, ...]]:

@@ -103,8 +103,8 @@ class Evaluation:
 
     name: of these photos in sentences; places: subsets by setting, if known; field: on the user's own field photos;
     unseen: on photos in no group of a training photo, None if those are all or none; calibration_error: expected
-    calibration error, 0..1. What only `evaluate_model` measures: chance_error: the calibration error of a perfectly
-    calibrated model (`Reliability`); answered: at the coverage asked for; mistakes: most confident first; overlap: how
+    calibration error, 0..1; chance_error: that of a perfectly calibrated model (`Reliability`). What only
+    `evaluate_model` measures: answered: at the coverage asked for; mistakes: most confident first; overlap: how
     many photos the model was trained on, None if its file does not contain its training photos; known: the same as
     sentences, with photos of their groups; outcomes: of each photo, also of the field photos, the SHA-256 of its file
     and whether its prediction is right.

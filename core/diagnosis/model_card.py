@@ -100,7 +100,8 @@ def _trust(model: ModelFile) -> Chapter:
     points = []
     calibration = model.sections.get(CALIBRATION)
     if calibration:
-        points.append(f"{describe_error(float(calibration['error']))} Temperature {model.temperature:.3f}.")
+        error = describe_error(calibration["error"], calibration.get("chance"))
+        points.append(f"{error} Temperature {model.temperature:.3f}.")
     if model.class_temperatures:
         points.append(describe_temperatures(model))
     thresholds = model.thresholds

@@ -69,8 +69,8 @@ _ROW: Final = {"name": text, "photos": whole, "right": number, "interval": _inte
 SECTIONS: Final = record({}, {
     TEST: record({}, {"parts": listing(record(_ROW)), "macro_f1": number, "average_precision": number, "note": text,
                       "classes": listing(record({**_ROW, "precision": number, "f1": number}))}),
-    DATA: record({}, {"sources": listing(text), "weaknesses": listing(text)}), CALIBRATION: record({"error": number}),
-    ORIGIN: record({"name": text}),
+    DATA: record({}, {"sources": listing(text), "weaknesses": listing(text)}),
+    CALIBRATION: record({"error": number}, {"chance": number}), ORIGIN: record({"name": text}),
 })  # fmt: skip
 """Checks the sections that are shown as they are."""
 

@@ -18,7 +18,7 @@ from typing import IO, Any, Final, final
 
 from core import errors
 from core.child_process import child_environment
-from core.distributed.rank_environment import NAMES, RENDEZVOUS, RankEnvironment, find_rank
+from core.distributed.rank_environment import MPI_SIZES, NAMES, RENDEZVOUS, RankEnvironment, find_rank
 
 GRACE_SECONDS: Final = 2.0
 """Time for the other ranks to end by themselves."""
@@ -149,6 +149,8 @@ def end_rank(work: Callable[[], int]) -> int:
         stream.flush()
     if "mpi4py.MPI" in sys.modules:
         sys.modules["mpi4py.MPI"].COMM_WORLD.Abort(code)
+    if any(name in os.environ for name in MPI_SIZES):
+        time.sleep(OTHERS_SECONDS)  # Open MPI's launcher may hang if a rank ends while another one connects to it
     if any(os.environ.get(size, "1") != "1" for _, size, _ in NAMES):
         os._exit(code)  # work on the GPU that waits for other ranks would never end
     return code

@@ -130,10 +130,12 @@ class CheckpointSaved:
 @final
 @dataclass(frozen=True, slots=True)
 class Warned:
-    """A warning for the user, as a sentence. urgent: requires action during the run."""
+    """A warning for the user, as a sentence. urgent: requires action during the run; kind: "leakage" if the measured
+    accuracy is too high, else ""."""
 
     message: str
     urgent: bool = False
+    kind: str = ""
 
 
 @final

@@ -160,8 +160,7 @@ def describe_data(setup: Setup, model: ModelFile) -> ModelFile:
         "The photos belong to the user; their licences are unknown.",
     ]
     if photos.leak.leaked:
-        sources.append(f"Data leakage: {photos.leak.leaked} of {photos.leak.held_out} validation and test photos have "
-                       "a photo of the same group in training.")
+        sources.append(photos.leak.describe())
     sources += describe_prevented_leakage(photos)
     if setup.config.start:
         start = model_name(Path(setup.config.start))

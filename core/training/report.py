@@ -11,7 +11,7 @@ from typing import Any, Final, final
 
 from core.config import RunConfig, settings
 from core.diagnosis import page
-from core.diagnosis.calibration import describe_temperatures
+from core.diagnosis.calibration import describe_error, describe_temperatures
 from core.diagnosis.metrics import Metrics, Subset
 from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_file import CALIBRATION, ModelFile
@@ -172,9 +172,8 @@ def _confidence(model: ModelFile) -> list[str]:
         charts.append(draw_lines("Calibration",
                                  [ideal, ChartSeries("measured", points, tuple(b["photos"] / most for b in bins))],
                                  "predicted probability", "accuracy", x=(0, 1), y=(0, 1.0), percent=True))
-        texts.append(f"Expected calibration error on the validation photos: {100 * float(found['error']):.1f} %, with "
-                    f"the logits divided by the temperature {model.temperature:.3f}, fitted to these photos. Larger "
-                    "dots stand for more photos. On other photos the error can be much larger.")
+        texts.append(f"{describe_error(found['error'], found['chance'])} The logits are divided by the temperature "
+                     f"{model.temperature:.3f}. Larger dots stand for more photos.")
         texts += [describe_temperatures(model)] if model.class_temperatures else []
     thresholds = model.thresholds
     if thresholds is not None and thresholds.labels:

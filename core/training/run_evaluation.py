@@ -79,7 +79,7 @@ class RunEvaluation:
 
     def words(self) -> tuple[str, ...]:
         error = self.result.calibration_error
-        stated = "" if error is None else describe_error(error)
+        stated = "" if error is None else describe_error(error, self.result.chance_error)
         return tuple(filter(None, (*self._reached(), *self.cautions(), *self.doubts(), stated)))
 
     def _reached(self) -> tuple[str, ...]:
@@ -136,10 +136,10 @@ def evaluate_run(setup: Setup, model: ModelFile, baseline: Baseline | None) -> G
     new = setup.learned.unseen(photos.cache.content, photos.groups, rows)
     if 0 < new.sum() < len(right):
         unseen, _ = evaluate_logits(logits[new], labels[new], model, groups[new])
-    settings, calibration = list_settings(photos.dataset, rows), model.sections.get(CALIBRATION)
+    settings, calibration = list_settings(photos.dataset, rows), model.sections.get(CALIBRATION, {})
     result = Evaluation(
         figures, f"{split} photos", subsets_by_setting(right, labels, setup.classes, settings, groups), field,
-        unseen, None if calibration is None else float(calibration["error"]),
+        unseen, calibration.get("error"), calibration.get("chance", 0.0),
     )
     reading = BackgroundDependence.from_section(model.sections.get(background_dependence.SECTION))
     return RunEvaluation(split, result, baseline, reading)

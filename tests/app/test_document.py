@@ -191,6 +191,7 @@ def test_a_folder_without_photos_and_a_data_folder_that_cannot_be_made_are_told(
             document.open(str(photos))
         assert words in told.args[0], "errors of core are shown as they are"
         assert (document.table, document.loading) == (None, False)
+        assert not (home / "projects").is_dir() or not list((home / "projects").iterdir()), "an empty project"
         (home / "projects").rename(home / photos.name)
         (home / "projects").write_text("a file where a folder should be")
     document.close()

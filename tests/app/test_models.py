@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import shiboken6
-from PySide6.QtWidgets import QApplication, QFileDialog, QInputDialog, QLabel
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication, QFileDialog, QInputDialog, QLabel, QMessageBox
 
 from app import paths, resources
 from app.cards import find_card
@@ -95,21 +96,18 @@ def test_shipped_own_and_imported_models_are_one_list(settings, own, given):
     assert [model.path for model in list_models(settings)] == [model.path for model in found[:-1]]
 
 
-def test_the_shipped_model_can_be_chosen_again(dialog, qtbot):
-    dialog._refresh(shipped_model())
-    assert (dialog._rename.isEnabled(), dialog._forget.isEnabled()) == (False, False)
-    with qtbot.waitSignal(dialog.chosen) as signal:
-        dialog._use.click()
-    assert signal.args == [shipped_model()]
-
-
-def test_the_list_says_what_each_shipped_model_is_for(dialog):
+def test_the_list_says_what_each_shipped_model_is_for_and_one_can_be_chosen_again(dialog, qtbot):
     for name, purpose in SHIPPED_MODELS.items():
         dialog._refresh(shipped_model(name))
         assert dialog.purpose.text() == purpose
         assert purpose in resources.table("translations/vi.json")
     dialog._refresh(list_models(dialog._settings)[-1].path)
     assert not dialog.purpose.text()
+    dialog._refresh(shipped_model())
+    assert (dialog._rename.isEnabled(), dialog._forget.isEnabled()) == (False, False)
+    with qtbot.waitSignal(dialog.chosen) as signal:
+        dialog._use.click()
+    assert signal.args == [shipped_model()]
 
 
 def test_a_model_is_renamed_in_the_list(dialog, own, qtbot, monkeypatch):
@@ -177,14 +175,18 @@ def test_what_adapts_ends_with_the_window(adapting, given):
 
 
 @pytest.mark.thorough
-def test_a_process_adapts_the_model_and_can_be_stopped(adapting, dialog, place, qtbot):  # noqa: F811
+def test_a_process_adapts_the_model_and_can_be_stopped(adapting, dialog, place, qtbot, answers):  # noqa: F811
     made = adapting(str(place / "known.safetensors"))
     adapting.choose(made, place / "place")
     with qtbot.waitSignal(made.model.stage):
         made.adapt.click()
-    made.close()
+    answers.reply = QMessageBox.StandardButton.Cancel
+    qtbot.keyClick(made, Qt.Key.Key_Escape)
     assert (made.model.has_process, made.isVisible()) == (True, True), "closing it would lose minutes of work"
-    made.stop.click()
+    answers.reply = QMessageBox.StandardButton.Yes
+    for _ in range(2):  # the second finds it stopping
+        made.close()
+    assert answers == ["Stop the adaptation? Unfinished work is lost."] * 2
     qtbot.waitUntil(lambda: not made.model.has_process)
     assert (made.effect.text(), made.notice.text.text()) == ("", "Stopped. Nothing was saved.")
     made.adapt.click()

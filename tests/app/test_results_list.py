@@ -157,28 +157,24 @@ def test_a_known_crop_excludes_other_classes_without_a_new_diagnosis(panel, mode
     assert choice.isHidden(), "of one crop none can be excluded"
 
 
-def test_an_error_about_a_folder_goes_when_photos_are_added(panel, model):  # noqa: F811
+def test_an_error_about_a_folder_goes_with_new_photos_and_photos_are_diagnosed_after_all(panel, model):  # noqa: F811
     model.failed.emit("There are no photos in this folder.", "")
     assert not panel.notice.isHidden()
+    model._add(["/photos/unwanted.jpg"])
+    panel._show(model.rows.rows[3])
+    panel.cancel.click()
+    assert (panel.rest.isHidden(), panel.detail.verdict.text()) == (False, "Cancelled")
     model._add(["/photos/new.jpg"])
     assert panel.notice.isHidden()
     panel.preparation.show_progress(3, 9)
     model._on_exit(-9, "")
     model.ended.emit()
     assert (panel.preparation.isHidden(), "Choose the model again" in panel.notice.text.text()) == (True, True)
-    assert [row.cancelled for row in model.rows.rows] == [False] * 3 + [True], "nothing diagnoses it"
+    assert [row.cancelled for row in model.rows.rows] == [False] * 3 + [True] * 2, "nothing diagnoses them"
     model.load("/models/another.safetensors")
-    assert list(model._waiting) == [3], "the next model diagnoses it"
-
-
-def test_cancelled_photos_are_diagnosed_after_all(panel, model):  # noqa: F811
-    model._add(["/photos/a.jpg", "/photos/b.jpg"])
-    panel._show(model.rows.rows[3])
-    panel.cancel.click()
-    assert [row.cancelled for row in model.rows.rows] == [False] * 3 + [True] * 2
-    assert (panel.rest.isHidden(), panel.detail.verdict.text()) == (False, "Cancelled")
+    assert list(model._waiting) == [4], "the next model diagnoses what the user has not cancelled"
     panel.rest.click()
-    assert (list(model._waiting), panel.detail.shown) == ([3, 4], model.rows.rows[3])
+    assert (list(model._waiting), panel.detail.shown) == ([4, 3], model.rows.rows[3])
     assert (any(row.cancelled for row in model.rows.rows), panel.rest.isHidden()) == (False, True)
 
 

@@ -91,15 +91,16 @@ def test_the_result_stands_in_its_place_with_what_to_do_next(start, qtbot, tmp_p
     report.write_text("<h1>report</h1>")
     panel = program.window.go("train")
     view: RunView = program.training.view
-    view.read([Warned("Training on the CPU.")] * 2)  # a resumed run warns again
+    view.read([Warned("Training on the CPU."), Warned("Too high.", kind="leakage")] * 2)  # a resumed run warns again
     view.read([JUDGED, replace(END, report_path=str(report))])
     panel.notice.alarm("Stop this run.")
     panel._tell_end()
     panel.redraw()
     assert (panel.tabs.currentWidget(), panel.notice.isHidden()) == (panel.outcome, True)
     said = [text.text() for text in panel.outcome.findChildren(QLabel) if text.isVisible()]
-    once = ("of 100 test", "order baseline", "Training on the CPU.")
-    assert [sum(one.count(words) for one in said) for words in once] == [1, 1, 1]
+    once = ("of 100 test", "order baseline", "Training on the CPU.", "Too high.")
+    assert [sum(one.count(words) for one in said) for words in once] == [1] * 4
+    assert ("Too high." in panel.outcome.words.text(), panel.outcome.notes.text()) == (True, "Training on the CPU.")
     assert program.window.actions_.run_pdf.isEnabled()
     with qtbot.waitSignal(panel.outcome.diagnose_asked) as asked:
         panel.outcome.use.click()

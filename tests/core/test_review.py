@@ -50,7 +50,8 @@ def test_the_table_is_corrected_and_becomes_a_manifest_to_train_on(folder, capsy
     assert "1 photo is excluded: 1 x The file is empty" in told
     first = next(csv.DictReader(out.splitlines()))
     assert list(first.values())[:3] == [f"bean/ok;'-y/{WRONG}.png", "bean/ok;'-y", CLASSES[0]]
-    for table, changed in ((out, 0), (f"path,label\n{first['path']},{first['suggested']}\n", 1)):
+    one = f"path,label\n{first['path']},{first['suggested']}\n"
+    for table, changed in ((out, 0), (out.splitlines()[0], 0), (one, 1)):
         (folder / "table.csv").write_text(table, "utf-8")
         assert call(folder, "--corrections", str(folder / "table.csv"), "--out", str(folder / "own.csv")) == 0
         assert capsys.readouterr().out == f"Labels changed: {changed}. Manifest: {folder / 'own.csv'}\n"

@@ -15,7 +15,7 @@ from app.viewmodels.adaptation import AdaptationModel
 from app.viewmodels.model_list import KnownModel, keep_import
 from app.widgets.layouts import column, row
 from app.widgets.notice import Notice, follow_stages
-from app.widgets.parts import Dialog, button, card, label, named, progress_bar
+from app.widgets.parts import Dialog, button, card, confirm, label, named, progress_bar
 from core.diagnosis.model_identity import LONGEST_NAME, adapted_name
 
 
@@ -73,12 +73,16 @@ class AdaptationDialog(Dialog):
         self.name.textChanged.connect(lambda _: self._refresh())
 
     def reject(self) -> None:
-        """Stay open until the work, which takes minutes, has ended or was stopped."""
+        """Stay open until the work, which takes minutes, has ended or was stopped; ask whether to stop it."""
         if not self._working:
             super().reject()
+        elif self.stop.isEnabled() and confirm(self, tr("Stop the adaptation?"), tr("Unfinished work is lost."),
+                                               tr("Stop")):  # fmt: skip
+            self._on_stop()
 
     def _work(self, working: bool) -> None:
         self._working = working
+        self.stop.setEnabled(working)
         self._refresh()
 
     def _refresh(self) -> None:
@@ -130,6 +134,7 @@ class AdaptationDialog(Dialog):
         self.model.start(self._folder, self.name.text().strip())
 
     def _on_stop(self) -> None:
+        self.stop.setEnabled(False)
         self.state.setText(tr("Stopping…"))
         self.model.cancel()
 

@@ -55,10 +55,10 @@ class OutcomePane(QWidget):
         self.use.setEnabled(bool(end.model_path))
         self.headline.setText(headline(end, view))
         warned = dict.fromkeys(view.warnings)  # a resumed run repeats them
-        leaks = [text for text in warned if text.startswith("Data leakage")]  # what makes the accuracy too high
+        leaks = [event.message for event in warned if event.kind == "leakage"]
         words = [sentence(text) for text in (*(evaluated.words[1:] if evaluated else ()), *leaks)]
         self.words.setText("\n\n".join([*words, *choice_text(view)]))
-        self.notes.setText("\n\n".join(sentence(text) for text in warned if text not in leaks))
+        self.notes.setText("\n\n".join(sentence(event.message) for event in warned if event.kind != "leakage"))
 
 
 def choice_text(view: RunView) -> list[str]:

@@ -57,7 +57,7 @@ def assert_sound(dataset, cache):
         assert np.array_equal(cache.photos[cache.slots[row]], read_photo(dataset.path(row), SIDE))
 
 
-def test_photos_are_decoded_once_and_equal_files_share_one_place(photos, tmp_path, monkeypatch):
+def test_photos_are_decoded_once_equal_files_share_a_place_and_sides_and_roots_are_apart(photos, tmp_path, monkeypatch):
     shutil.copy(photos / "rust" / "000.png", photos / "healthy" / "copy.png")
     dataset, first = fill(photos, tmp_path / "store")
     assert len(first.photos) == len(dataset) - 1
@@ -66,6 +66,8 @@ def test_photos_are_decoded_once_and_equal_files_share_one_place(photos, tmp_pat
     assert not first.photos.flags.writeable
     for photo, row in zip(first.gather(np.array([5, 0, 5])), (5, 0, 5), strict=True):
         assert np.array_equal(photo, read_photo(dataset.path(row), SIDE))
+    assert open_cache(dataset, 16, folder=str(tmp_path / "store")).photos.shape[1:] == (16, 16, 3)
+    assert_sound(*fill(leaf_folder(tmp_path / "other", seed=9), tmp_path / "store"))
     monkeypatch.setattr(cache_store, "decode_all", lambda *a: pytest.fail("decoded again"))
     assert_sound(*fill(photos, tmp_path / "store"))
 
@@ -183,13 +185,13 @@ def test_progress_ends_at_the_total_and_stopping_keeps_what_is_done(photos, tmp_
     assert_sound(dataset, cache)
 
 
-def test_a_disk_that_is_too_small_is_known_before_anything_is_decoded(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr(cache_store.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 9, 1))
-    with pytest.raises(StorageError, match=r"need .* MB, but only .* Free disk space or choose another .* --cache"):
-        fill(photos, tmp_path / "store")
-
-
-def test_a_disk_that_fills_up_on_the_way_gives_a_sentence_and_a_sound_cache(photos, tmp_path, monkeypatch):
+def test_a_disk_that_is_too_small_or_fills_up_on_the_way_gives_a_sentence_and_a_sound_cache(
+    photos, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(cache_store.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 9, 1))
+        with pytest.raises(StorageError, match=r"need .* MB, but only .* Free disk space or choose another .* --cache"):
+            fill(photos, tmp_path / "store")
     append = cache_store.CacheStore._append
 
     def full(store, file, row, item):
@@ -220,15 +222,6 @@ def test_a_harmed_cache_is_repaired_also_where_a_photo_is_new(photos, tmp_path, 
     (photos / "rust" / "new.png").write_bytes(encode(corners(), ".png"))
     assert_sound(*fill(photos, tmp_path / "store"))
     assert len(list((tmp_path / "store").rglob("*.photos"))) == 1
-
-
-def test_sides_and_roots_do_not_mix(photos, tmp_path):
-    other = leaf_folder(tmp_path / "other", seed=9)
-    fill(photos, tmp_path / "store")
-    dataset = open_folder(photos)
-    assert open_cache(dataset, 16, folder=str(tmp_path / "store")).photos.shape[1:] == (16, 16, 3)
-    assert_sound(*fill(other, tmp_path / "store"))
-    assert_sound(*fill(photos, tmp_path / "store"))
 
 
 def test_the_fingerprint_follows_path_class_and_content(photos, tmp_path):

@@ -102,6 +102,15 @@ if ranks.rank == 1:
 """
 
 
+def test_a_rank_that_fails_while_others_start_mpi_ends_all(tmp_path):
+    now = str(tmp_path / "now")
+    failing = (f"if os.environ['OMPI_COMM_WORLD_RANK'] == '1':\n  while not os.path.exists({now!r}): pass\n"
+               f"  time.sleep(0.02); os._exit(end_rank(lambda: 1 / 0))\nopen({now!r}, 'w').close()\nranks = ")
+    with start(2, "-c", failing.join(BEGIN.split("ranks = ")), cache=tmp_path) as process:
+        _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors.count("ZeroDivisionError")) == (1, 1)
+
+
 @pytest.mark.parametrize(("code", "prepared"), [(SILENT, 0), (PREPARING, 3)])
 def test_a_rank_that_does_not_answer_is_named_and_all_end(tmp_path, code, prepared):
     """Before the training, a rank that works is waited for, and one that hangs is named."""

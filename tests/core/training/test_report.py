@@ -64,12 +64,12 @@ def data():
     logits, labels = np.eye(2)[[0, 0, 0, 1, 1, 1, 1, 1]], np.array([0, 0, 0, 0, 1, 1, 1, 1])
     figures = compute_metrics(logits, labels, ("<rust>", "healthy"))
     places = Subset("lab photos", 4, 4), Subset("field photos", 4, 3)
-    result = Evaluation(figures, "test photos", places, calibration_error=0.02)
+    result = Evaluation(figures, "test photos", places, calibration_error=0.02, chance_error=0.013)
     evaluation = RunEvaluation("test", result, Baseline(0.4, 0.5), BackgroundDependence(8, 0.4, 0.5, 0.9, 0.8, 0.7))
     bins = [{"photos": 8, "stated": 0.8, "right": 0.9}]
     curve = [[1.0, 0.2, 0.9, 0.0], [0.5, 0.6, 1.0, 0.4]]
     model = small_model(figures.classes, sections={
-        "calibration": {"error": 0.02, "bins": bins},
+        "calibration": {"error": 0.02, "chance": 0.013, "bins": bins},
         "rejection": {"score": "energy", "far": 1.0, "no_leaf_class": -1, "no_leaf": 1.0, "curve": curve},
         "data": {"sources": ["Eight photos."]},
     })  # fmt: skip
@@ -94,8 +94,9 @@ def test_the_page_is_whole_and_needs_nothing_else(data):
                   "Eight photos.", "lab photos 100.0 %", "field photos 75.0 %", "Border baseline: 40.0 %",
                   "47.5 points better", "changes from 90.0 % to 70.0 %", "Model card", "leafclinic evaluate",
                   "<rust> was predicted as healthy: 1 of 4 photos", "--epochs 2 --split",
-                  "Expected calibration error on the validation photos: 2.0 %"):
+                  "Expected calibration error: 2.0 points (a perfectly calibrated model would have 1.3 by chance)"):
         assert keep_percents(words) in checker.text
+    assert "would have 1.3 by chance" in data.evaluation.words()[-1]
     assert max(map(float, re.findall(r'<circle[^>]* r="([\d.]+)"', render_report(data)))) <= 9
     assert checker.text.count("<svg") == 0
     table = render_report(data).partition("Settings and run")[2].partition("</table>")[0]

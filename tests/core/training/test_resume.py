@@ -1,5 +1,6 @@
 """Stopped, paused, killed, damaged, out of room: a run goes on with the same bits, or ends with a sentence."""
 
+import os
 import sys
 import threading
 from dataclasses import replace
@@ -131,6 +132,21 @@ def test_a_full_disk_stops_with_a_sentence_and_the_run_continues(tiny, monkeypat
         train(config)
     last = Path(config.out) / LAST
     assert (last.exists() and read_checkpoint(last).state.step > 0) == (written > 8)
+    train(config, resume=True)
+    same_bits(last_weights(whole), last_weights(config))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_photo_cache_that_is_truncated_meanwhile_stops_with_a_sentence_and_the_run_continues(tiny, tmp_path, stream):
+    whole, config = tiny("whole"), tiny(stream_photos=stream)
+    train(whole)
+    (photos,) = (tmp_path / "cache").rglob("*.photos")
+    run = Trainer(config).run()
+    while not isinstance(next(run), StepDone):
+        pass
+    os.truncate(photos, 0)
+    with pytest.raises(StorageError, match=f"{photos.name} was truncated .* resume the training"):
+        list(run)
     train(config, resume=True)
     same_bits(last_weights(whole), last_weights(config))
 

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.usefixtures("reference_plans")
 
 
 def told(config):
-    return [event.message for event in only(train(config), Warned)]
+    found = only(train(config), Warned)
+    assert all((event.kind == "leakage") == event.message.startswith("Data leakage: ") for event in found)
+    return [event.message for event in found]
 
 
 def doubts(config):
