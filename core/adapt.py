@@ -27,6 +27,7 @@ from core.diagnosis.head_fitting import Samples
 from core.diagnosis.model_file import CALIBRATION, DATA, TEST, ModelFile, check_classes, read_model, write_model
 from core.diagnosis.model_identity import MODEL_HELP, ORIGIN, adapted_name, read_identity, today
 from core.diagnosis.prediction import Predictor
+from core.diagnosis.thresholds import without_leaf
 from core.diagnosis.training_photos import describe_overlap, measure_overlap, record_photos
 from core.errors import EXIT_CODES, EXIT_DONE, EXIT_FAILED, DataError, ModelFileError, Problem
 from core.plan import choose_device
@@ -106,7 +107,10 @@ def adapt_to_place(
     if overlap and overlap[0].learned:
         told[2:2] = describe_overlap("The model", model.learned, overlap)
     conflicts = find_conflicts(photos.labels, photos.cache, photos.copies)
-    told[2:2] = filter(None, (describe_skipped(photos.cache.skipped), describe_conflicts(photos.dataset, conflicts)))
+    bare = without_leaf(place.logits.argmax(axis=1), model.classes).sum()
+    doubt = f"The model sees no leaf in {bare} of {len(place.logits)} photos. Check what they show." if bare else ""
+    skipped = describe_skipped(photos.cache.skipped)
+    told[2:2] = filter(None, (skipped, describe_conflicts(photos.dataset, conflicts), doubt))
     return place.samples, result, told
 
 

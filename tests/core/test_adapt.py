@@ -67,7 +67,7 @@ def call(place, *more, data="place"):
 
 
 @pytest.mark.thorough
-def test_the_command_writes_a_model_for_the_place(place, known, capsys):
+def test_the_command_writes_a_model_for_the_place(place, known, capsys, monkeypatch):
     (place / "place" / CLASSES[0] / "empty.png").touch()
     (place / "place" / CLASSES[0] / "1.png").rename(place / "place" / CLASSES[0] / "0_flipLR.png")
     assert call(place) == 0
@@ -92,9 +92,12 @@ def test_the_command_writes_a_model_for_the_place(place, known, capsys):
     assert "leakage" not in said
     (place / "own.safetensors").rename(place / "known.safetensors")
     copy(place / "place" / CLASSES[0] / "0_flipLR.png", place / "place" / CLASSES[1])
+    monkeypatch.setattr("core.diagnosis.thresholds.NO_LEAF_NAMES", CLASSES[3:])
+    cv2.imwrite(str(place / "place" / CLASSES[0] / "bare.png"), take_photos(1, 4).photos[3][..., ::-1])
     call(place)
     said = capsys.readouterr().out
-    assert "Data leakage: The model was trained on 21 of the 21 evaluated photos." in said
+    assert "Data leakage: The model was trained on 21 of the 22 evaluated photos." in said
+    assert "The model sees no leaf in 1 of 22 photos." in said
     assert "Pictures with two labels: 1 (" in said
 
 
