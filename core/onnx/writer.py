@@ -12,11 +12,12 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
+from core.errors import ModelFileError
 from core.graph import LABEL, PHOTO, Graph, Node
 from core.onnx.metadata import LABELS, to_metadata
 from core.onnx.quantisation import Quantised, Scale
 from core.ops.contract import Arrays
-from core.ops.flatten import channels_first_of
+from core.ops.flatten import channels_first_of, orders_of_features
 
 OPSET: Final = 17
 IR_VERSION: Final = 8
@@ -42,6 +43,9 @@ def write_quantised_onnx(
 ) -> bytes:
     """Return an ONNX file like `write_onnx` that is float32 outside and eight bits inside."""
     graph, scales = quantised.graph, quantised.scales
+    orders = orders_of_features(graph)
+    if (np.diff(orders[graph.output]) != 1).any():
+        raise ModelFileError("The network ends with a flattened image, whose order of features an ONNX file changes.")
     initializers: list[Any] = []
     nodes: list[Any] = []
     names: dict[str, str] = {}
@@ -54,7 +58,7 @@ def write_quantised_onnx(
         owned = []
         for parameter in node.parameters:
             name = f"{node.name}.{parameter.role}"
-            array = channels_first_of(graph, node, quantised.weights[name])
+            array = channels_first_of(node, quantised.weights[name], orders)
             owned.append(_parameter(name, array, quantised, nodes, initializers))
         if node.name != PHOTO:
             nodes += WRITERS[node.op](node, (*(names[i] for i in node.inputs), *owned), raw)

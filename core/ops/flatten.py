@@ -9,23 +9,33 @@ from typing import Final
 
 import numpy as np
 
+from core.errors import ModelFileError
 from core.graph import Graph, Node, Shape
-from core.ops.activation import ACTIVATIONS
 from core.ops.attributes import only_input
 from core.ops.contract import Array, Arrays, Cost, Gradients, Op, Result, volume
 
-_KEEPS_ORDER: Final = (*ACTIVATIONS, "dropout", "batch_norm")
 
+def orders_of_features(graph: Graph) -> dict[str, Array]:
+    """Return for each node the positions, along its last axis, of the features that PyTorch and ONNX have there.
 
-def flattened_image(graph: Graph, node: Node) -> Shape | None:
-    """Return the (height, width, channels) of which a node's input is the flattening, or None."""
-    before = graph.node(node.inputs[0])
-    while before.op in _KEEPS_ORDER:
-        before = graph.node(before.inputs[0])
-    if before.op != "flatten":
-        return None
-    image = graph.node(before.inputs[0]).shape
-    return image if len(image) == 3 else None
+    Raises ModelFileError for a node that combines vectors of different orders.
+    """
+    orders: dict[str, Array] = {}
+    for node in graph.nodes:
+        before = [orders[name] for name in node.inputs if name in orders]
+        image = graph.node(node.inputs[0]).shape if node.op == "flatten" else ()
+        if len(image) == 3:
+            orders[node.name] = channels_first(np.arange(volume(image)), image)
+        elif len(node.shape) != 1 or node.op in ("dense", "global_avg_pool"):
+            orders[node.name] = np.arange(node.shape[-1])
+        elif node.op == "concat":
+            starts = np.cumsum([0, *(len(order) for order in before[:-1])])
+            orders[node.name] = np.concatenate([start + order for start, order in zip(starts, before, strict=True)])
+        elif all(np.array_equal(order, before[0]) for order in before):
+            orders[node.name] = before[0]
+        else:
+            raise ModelFileError(f"{node.name} combines features in different orders and cannot be exported.")
+    return orders
 
 
 def channels_first(array: Array, image: Shape) -> Array:
@@ -34,18 +44,21 @@ def channels_first(array: Array, image: Shape) -> Array:
     return np.ascontiguousarray(moved.reshape(array.shape))
 
 
-def channels_first_of(graph: Graph, node: Node, array: Array) -> Array:
-    """Return a parameter in the layout of PyTorch and ONNX: filters OIHW, flattened features channels first."""
+def channels_first_of(node: Node, array: Array, orders: Arrays) -> Array:
+    """Return a parameter in the layout of PyTorch and ONNX: filters OIHW, features in their `orders`.
+
+    A vector has an element for each feature of the output, a matrix a column for each of the input.
+    """
     if array.ndim == 4:
         return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
-    image = flattened_image(graph, node)
-    return array if image is None or (node.op == "dense" and array.ndim == 1) else channels_first(array, image)
+    return np.take(array, orders[node.name if array.ndim == 1 else node.inputs[0]], -1)
 
 
 def to_torch(graph: Graph, weights: Arrays) -> dict[str, Array]:
     """Return copies of the weights in the layout of PyTorch's layers of the same names."""
     owners = {f"{node.name}.{p.role}": node for node in graph.nodes for p in node.parameters}
-    return {name: channels_first_of(graph, node, weights[name].copy()) for name, node in owners.items()}
+    orders = orders_of_features(graph)
+    return {name: channels_first_of(node, weights[name].copy(), orders) for name, node in owners.items()}
 
 
 def channels_last(array: Array, image: Shape) -> Array:

@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
+from core.errors import ModelFileError
 from core.models import initial_weights
 from core.models.architectures import MODELS, build
 from core.onnx import read_onnx, write_onnx
@@ -92,6 +93,21 @@ def test_every_activation_and_a_factor_for_each_channel_come_back_as_nodes_of_ou
     assert_close(compute_output(data, photos), forward(graph, weights, photos)[graph.output], 1e-5)
     back = read_back(data).graph
     assert [(n.name, n.op, n.inputs) for n in back.nodes] == [(n.name, n.op, n.inputs) for n in graph.nodes]
+
+
+@pytest.mark.parametrize("op", ["add", "concat", "softmax"])
+def test_features_keep_their_places_between_a_flattened_image_and_a_dense_layer(op):
+    b = Builder("one", (6, 7, 3), (0.5,) * 3, (0.25,) * 3)
+    image = b.add("conv2d", "conv", "photo", filters=5)
+    flat = [b.add("flatten", "flat", image), b.add("flatten", "bent flat", b.add("relu", "bent", image))]
+    joined = b.add(op, "joined", *flat[: 1 if op == "softmax" else 2])
+    graph = b.graph(b.add("dense", "dense", joined, units=4))
+    data, photos = write_onnx(graph, weights := weights_of(graph)), noise(op, (2, 6, 7, 3)).astype(np.float32)
+    assert_close(compute_output(data, photos), forward(graph, weights, photos)[graph.output], 1e-5)
+    if op == "add":
+        more = b.add("add", "uneven", flat[0], b.add("dense", "wide", joined, units=210))
+        with pytest.raises(ModelFileError, match="uneven combines features"):
+            write_onnx(graph := b.graph(more), weights_of(graph))
 
 
 def test_every_op_of_a_network_is_written():
