@@ -12,9 +12,9 @@ from core.cpu.lowering import Writers
 from core.cpu.single import run_single
 from core.errors import KernelUnavailable
 from core.ops.activation import ACTIVATIONS
-from core.ops.contract import Mode
+from core.ops.contract import Mode, no_parameters
 from core.ops.network import compute_case
-from core.ops.op_table import LOSSES
+from core.ops.op_table import LOSSES, OPS
 from core.ops.registry import Kernel, KernelCase, Refusal, Registry
 from core.program import Program
 
@@ -43,7 +43,7 @@ _FUSED: Final[Mapping[str, Writers]] = {
 """The fast kernels of every op."""
 
 _DIRECTIONS: Final = {
-    op: (FORWARD, INPUT, WEIGHT) if op in (*PRODUCTS, "batch_norm") else (FORWARD, INPUT) for op in _FUSED
+    op: (FORWARD, INPUT) if OPS[op].parameters is no_parameters else (FORWARD, INPUT, WEIGHT) for op in _FUSED
 }
 
 _FAST: Final = {

@@ -80,6 +80,10 @@ Forward: TypeAlias = Callable[[Call], Result]
 Backward: TypeAlias = Callable[[Call, Result, Array], Gradients]
 
 
+def no_parameters(attributes: Attributes, inputs: Sequence[Shape]) -> tuple[Parameter, ...]:
+    return ()
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Op:
@@ -95,7 +99,7 @@ class Op:
     cost: CostRule
     forward: Forward
     backward: Backward
-    parameters: ParameterRule = lambda attributes, inputs: ()
+    parameters: ParameterRule = no_parameters
 
 
 def volume(shape: Shape) -> int:

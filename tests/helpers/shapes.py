@@ -48,6 +48,7 @@ def case(op, *inputs, batch=2, activation="", precision="float32", **attributes)
 
 
 def cases(op):
+    assert op in _CASES, f"tests/helpers/shapes.py needs cases of {op}"
     return _CASES[op]
 
 
