@@ -6,12 +6,11 @@ The update computes what `core.optim.optimizer` does, in chunks that threads sha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import final
+from typing import Final, final
 
 import numpy as np
 from numba import njit
 
-from core.config import OPTIMIZERS
 from core.cpu.lowering import Lowering
 from core.cpu.memory import F32, aligned, bytes_at, doubles, floats, words
 from core.cpu.records import Address, Fields, Record, Space, address_of
@@ -26,8 +25,8 @@ CHUNK: int = 4096
 COUNT, WEIGHTS, GRADIENT, FIRST, SECOND, AVERAGE, ROLE, SETTINGS, RULE, SUMS = range(1, 11)
 """AVERAGE is 0 without a running average; FIRST is the momentum of SGD."""
 
-# Rules, in the order of `core.config.OPTIMIZERS`.
 SGD, ADAM, ADAMW = range(3)
+RULES: Final = {"sgd": SGD, "adam": ADAM, "adamw": ADAMW}
 
 # Settings, float32, as `core.optim.optimizer.scalars` and `Optimizer` give them.
 RATE, ROOT, SHRINK, EMA, CLIP, PARTS, MOMENTUM, NESTEROV, BETA1, REST1, BETA2, REST2, EPSILON, DECAY = range(14)
@@ -178,7 +177,7 @@ class CpuOptimizer:
             FIRST: address_of(self.arrays[names[0]]), SECOND: address_of(self.arrays[names[-1]]),
             AVERAGE: address_of(self.arrays["average"]) if "average" in self.arrays else 0,
             ROLE: address_of(self._roles), SETTINGS: address_of(self._settings), SUMS: address_of(self._sums),
-            RULE: OPTIMIZERS.index(self.optimizer.name),
+            RULE: RULES[self.optimizer.name],
         }  # fmt: skip
         return [Record(run, fields, -(-count // CHUNK), "all", "update", "fused") for run in (run_norm, run_update)]
 

@@ -6,9 +6,9 @@ Sources: Sutskever et al. 2013 (SGD with momentum), Kingma and Ba 2015 (Adam), L
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 
@@ -59,17 +59,17 @@ def scalars(optimizer: Optimizer, learning_rate: float, step: int) -> Scalars:
     The running average starts with decay ``(1 + step) / (10 + step)``, so that it forgets the random
     first weights.
     """
-    average = min(optimizer.average, (1 + step) / (10 + step))
-    if optimizer.name == "sgd":
-        return Scalars(learning_rate, 1.0, 1.0, average)
-    shrink = 1 - learning_rate * optimizer.weight_decay if optimizer.name == "adamw" else 1.0
+    rule, average = RULES[optimizer.name], min(optimizer.average, (1 + step) / (10 + step))
+    shrink = 1 - learning_rate * optimizer.weight_decay if rule.shrinks else 1.0
+    if not rule.corrects:
+        return Scalars(learning_rate, 1.0, shrink, average)
     rate = learning_rate / (1 - optimizer.beta1**step)
     return Scalars(rate, (1 - optimizer.beta2**step) ** -0.5, shrink, average)
 
 
 def moments(optimizer: Optimizer) -> tuple[str, ...]:
     """Return the names of the optimizer's flat arrays, each as long as the trained weights."""
-    return ("momentum",) if optimizer.name == "sgd" else ("first", "second")
+    return RULES[optimizer.name].moments
 
 
 def initial_state(optimizer: Optimizer, weights: Array) -> dict[str, Array]:
@@ -106,14 +106,11 @@ def update(
     """
     now = scalars(optimizer, learning_rate, step)
     g = gradient * weights.dtype.type(clip_factor(optimizer, gradient_norm(gradient)))
-    if optimizer.name == "adamw":
+    if RULES[optimizer.name].shrinks:
         weights = np.where(decayed, weights * weights.dtype.type(now.shrink), weights)
     else:
         g = np.where(decayed, g + weights.dtype.type(optimizer.weight_decay) * weights, g)
-    if optimizer.name == "sgd":
-        new, moved = _sgd(optimizer, g, state)
-    else:
-        new, moved = _adam(optimizer, g, state, now)
+    new, moved = RULES[optimizer.name].move(optimizer, g, state, now)
     weights = weights - weights.dtype.type(now.rate) * moved
     if optimizer.average > 0:
         decay = weights.dtype.type(now.average)
@@ -121,7 +118,7 @@ def update(
     return weights, new
 
 
-def _sgd(optimizer: Optimizer, g: Array, state: Mapping[str, Array]) -> tuple[dict[str, Array], Array]:
+def _sgd(optimizer: Optimizer, g: Array, state: Mapping[str, Array], now: Scalars) -> tuple[dict[str, Array], Array]:
     momentum = g.dtype.type(optimizer.momentum)
     buffer = momentum * state["momentum"] + g
     return {"momentum": buffer}, g + momentum * buffer if optimizer.nesterov else buffer
@@ -132,3 +129,29 @@ def _adam(optimizer: Optimizer, g: Array, state: Mapping[str, Array], now: Scala
     first = kind(optimizer.beta1) * state["first"] + kind(1 - optimizer.beta1) * g
     second = kind(optimizer.beta2) * state["second"] + kind(1 - optimizer.beta2) * g * g
     return {"first": first, "second": second}, first / (np.sqrt(second) * kind(now.root) + kind(optimizer.epsilon))
+
+
+Move: TypeAlias = Callable[[Optimizer, Array, Mapping[str, Array], Scalars], tuple[dict[str, Array], Array]]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One optimizer: new moments and direction from gradient and moments; the names of its flat arrays.
+
+    corrects: divides by Adam's bias corrections; shrinks: weight decay shrinks the weights; rate_power: the learning
+    rate is scaled by the factor of the batch size to this power.
+    """
+
+    move: Move
+    moments: tuple[str, ...] = ("first", "second")
+    corrects: bool = True
+    shrinks: bool = False
+    rate_power: float = 0.5
+
+
+RULES: Final[Mapping[str, Rule]] = {
+    "sgd": Rule(_sgd, ("momentum",), corrects=False, rate_power=1.0), "adam": Rule(_adam),
+    "adamw": Rule(_adam, shrinks=True),
+}
+"""All optimizers of `core.config.OPTIMIZERS`."""

@@ -12,6 +12,7 @@ from math import ceil
 from typing import Any, Final, final
 
 from core.config import RunConfig
+from core.optim.optimizer import RULES
 
 
 @final
@@ -99,8 +100,6 @@ STEPS_OF_EPOCH: Final = 20
 """Steps of an epoch below which the batch is reduced."""
 LEAST_BATCH: Final = 8
 """Fewest photos of a reduced batch: batch norm statistics of fewer are noise."""
-RATE_POWER: Final = {"sgd": 1.0, "adam": 0.5, "adamw": 0.5}
-"""The learning rate is scaled by the factor of the batch size to this power."""
 
 
 def fit_recipe(config: RunConfig, photos: int) -> tuple[RunConfig, tuple[str, ...]]:
@@ -121,7 +120,7 @@ def fit_recipe(config: RunConfig, photos: int) -> tuple[RunConfig, tuple[str, ..
     if "epochs" in open_fields and batch:
         epochs = max(epochs, ceil(preset.steps / steps))
     if "learning_rate" in open_fields and batch != config.batch_size:
-        rate *= (batch / config.batch_size) ** RATE_POWER[config.optimizer]
+        rate *= (batch / config.batch_size) ** RULES[config.optimizer].rate_power
     if (batch, epochs) == (config.batch_size, config.epochs):
         return config, ()
     message = (

@@ -115,7 +115,7 @@ def make_optimizer(ours, groups, rate):
     """PyTorch's optimizer of the same settings; `groups` say what decays."""
     if ours.name == "sgd":
         return torch.optim.SGD(groups, rate, ours.momentum, nesterov=ours.nesterov)
-    kind = torch.optim.Adam if ours.name == "adam" else torch.optim.AdamW
+    kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[ours.name]
     return kind(groups, rate, (ours.beta1, ours.beta2), ours.epsilon)
 
 

@@ -5,7 +5,7 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-from core.config import RunConfig
+from core.config import OPTIMIZERS, RunConfig
 from core.errors import ModelFileError
 from core.optim import optimizer as reference
 from core.optim.optimizer import Optimizer, initial_state, update
@@ -58,6 +58,12 @@ def test_plain_descent_needs_no_state_to_be_right():
     optimizer, none = Optimizer("sgd", momentum=0.0, nesterov=False), {"momentum": np.zeros(1)}
     weights, _ = update(optimizer, np.array([1.0]), np.array([0.5]), none, np.ones(1, bool), 0.1, 1)
     assert weights == pytest.approx([0.95])
+
+
+def test_every_optimizer_is_compared_with_pytorch_and_on_both_devices():
+    compared = [{o.name for o, _ in UPDATES.values()}, {o.name for o in ON_DEVICES}]
+    places = "RULES, UPDATES, ON_DEVICES, core/cpu/optimizer.py and core/gpu/ops/update/optimizer.py need each of them"
+    assert [set(OPTIMIZERS), *compared] == [set(reference.RULES)] * 3, places
 
 
 def test_every_setting_is_compared_on_both_devices_and_comes_from_the_field_of_its_name():

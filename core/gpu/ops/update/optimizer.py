@@ -115,7 +115,7 @@ def make_update(rule: str, nesterov: bool) -> Any:
 
     Nothing changes where the loss or the gradient's norm is not finite: the host sees both after the step.
     """
-    SGD, DECOUPLED = rule == "sgd", rule == "adamw"
+    SGD, DECOUPLED = {"sgd": (True, False), "adam": (False, False), "adamw": (False, True)}[rule]
 
     def update(
         weights, gradient, first, second, average, roles, control, result, count,
