@@ -8,7 +8,7 @@ from typing import Final, final
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMainWindow
 
-from app.translation import tr
+from app.translation import LANGUAGES, tr
 
 Keys = QKeySequence.StandardKey
 
@@ -69,8 +69,7 @@ def _view_rows() -> dict[str, tuple[str, object, str]]:
         "theme_light": (tr("&Light"), None, tr("Always light")),
         "theme_dark": (tr("D&ark"), None, tr("Always dark")),
         "language_system": (tr("Language of the system"), None, tr("Language of the user interface")),
-        "language_en": ("English", None, tr("Language of the user interface")),
-        "language_vi": ("Tiếng Việt", None, tr("Language of the user interface")),
+        **{f"language_{code}": (name, None, tr("Language of the user interface")) for code, name in LANGUAGES.items()},
         "open_log": (tr("Open the &log"), None, tr("The messages of the program")),
         "storage": (tr("Sto&rage…"), None, tr("Decoded photos and compiled kernels: size, limit, clearing")),
         "guide": (tr("User &guide"), "F1", tr("How to diagnose, train and read the results")),
@@ -81,7 +80,7 @@ def _view_rows() -> dict[str, tuple[str, object, str]]:
 GROUPS: Final = (
     ("go_dataset", "go_train", "go_diagnose", "go_kernels"),
     ("theme_system", "theme_light", "theme_dark"),
-    ("language_system", "language_en", "language_vi"),
+    ("language_system", *(f"language_{code}" for code in LANGUAGES)),
 )
 """Actions of which one is checked; the first group is the pages, in their order."""
 MENUS: Final = {

@@ -19,7 +19,7 @@ from app.paths import Settings
 from app.photo_commands import PhotoCommands
 from app.synthetic_leaves import SyntheticLeaves
 from app.theme import Theme
-from app.translation import count, tr
+from app.translation import LANGUAGES, count, tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
 from app.viewmodels.training import State, TrainingModel
@@ -107,7 +107,7 @@ class WindowCommands(QObject):
         self._choose_changes()
         for action in (actions.exclude, actions.include):  # Del is a key of the results, too
             action.setEnabled(False)
-        for kind, names in (("theme", ("system", "light", "dark")), ("language", ("system", "en", "vi"))):
+        for kind, names in (("theme", ("system", "light", "dark")), ("language", ("system", *LANGUAGES))):
             for name in names:
                 action = getattr(actions, f"{kind}_{name}")
                 action.setChecked(settings.text(kind, "system") == name)

@@ -21,6 +21,7 @@ from core.training.events import STAGES
 
 CONTEXT: Final = "LeafClinic"
 LANGUAGES: Final = {"en": "English", "vi": "Tiếng Việt"}
+"""Each has a file in `resources/translations/` and in `resources/guide/`, and texts on every card."""
 
 
 def tr(text: str, /, **values: object) -> str:
@@ -93,7 +94,7 @@ class Catalogue(QTranslator):
 
 
 def install(application: QCoreApplication, language: str) -> str:
-    """Set the language ("system", "en", "vi"); returns the language in use, English where the system has another."""
+    """Set the language, "system" or a code; returns the language in use, English where the system has another."""
     if language not in LANGUAGES:
         system = QLocale.system().name().split("_")[0]
         language = system if system in LANGUAGES else "en"

@@ -11,6 +11,7 @@ import shiboken6
 from PySide6.QtGui import QTextDocument
 
 from app import resources
+from app.translation import LANGUAGES, tr
 from app.widgets.dialogs import CameraDialog, GuideDialog, StorageDialog
 from core.data.cache import open_cache
 from core.data.cache_limit import list_caches, read_limit
@@ -49,9 +50,10 @@ def test_clearing_removes_decoded_photos_and_old_kernels_and_the_limit_is_kept(s
     dialog.deleteLater()
 
 
-@pytest.mark.parametrize("language", ["en", "vi"])
+@pytest.mark.parametrize("language", LANGUAGES)
 def test_the_guide_is_shown_offline_with_its_pictures_and_names_what_the_window_shows(start, language):
-    texts = {text.replace("&", "") for pair in resources.table("translations/vi.json").items() for text in pair}
+    texts_of = f"translations/{'vi' if language == 'en' else language}.json"
+    texts = {text.replace("&", "") for pair in resources.table(texts_of).items() for text in pair}
     bold = re.findall(r"\*\*([^*\n]+)\*\*", resources.data(f"guide/{language}.md").decode())
     terms = [name for term in bold if not term.endswith(".") for name in term.split(" > ")]
     assert len(terms) > 10
@@ -62,7 +64,7 @@ def test_the_guide_is_shown_offline_with_its_pictures_and_names_what_the_window_
     dialog.show()
     assert not dialog.page.horizontalScrollBar().maximum(), "pictures are cut"
     shown = dialog.page.document()
-    assert shown.toPlainText().splitlines()[0] == ("User guide" if language == "en" else "Hướng dẫn sử dụng")
+    assert shown.toPlainText().splitlines()[0] == tr("User guide")
     for name in ("diagnose.jpg", "train.jpg", "result.jpg"):
         assert f"]({name})" in resources.text(f"guide/{language}.md")
         assert shown.resource(QTextDocument.ResourceType.ImageResource.value, shown.baseUrl().resolved(name))
