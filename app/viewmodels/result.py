@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
@@ -111,11 +111,14 @@ class PhotoResult:
         return select_lesions(found, {leaf.id for leaf in self.leaves if leaf.sick}) if found and self.leaves else found
 
 
+SENT: Final = {f.name for f in fields(PhotoResult)} - {
+    "id", "path", "done", "cancelled", "top", "maps", "measured", "mask", "model", "leaves", "others",
+}
+"""Fields that processes send and receive under their own names, as they are."""
+
+
 def read_result(row: PhotoResult, answer: Mapping[str, Any]) -> PhotoResult:
-    same = ("verdict", "error", "sure", "reason", "diseased", "familiarity", "hash", "share", "taken", "key")
-    lists = ("limits", "notes", "probabilities", "box", "plant")
-    found: dict[str, Any] = {name: answer[name] for name in same if name in answer}
-    found |= {name: tuple(answer[name]) for name in lists if name in answer}
+    found = {name: tuple(value) if isinstance(value, list) else value for name, value in answer.items() if name in SENT}
     return PhotoResult(
         row.id, row.path, done=True, cancelled=row.cancelled, measured=answer.get("mask"),
         model=ModelIdentity(**answer.get("model", {})),
@@ -204,7 +207,7 @@ def plant_text(plant: Plant) -> str:
 
 
 def plant_cells(plant: Plant | None) -> tuple[Any, ...]:
-    """What a file states of a plant: the values of PLANT_COLUMNS, and a sentence."""
+    """What a file states of a plant: the values of PLANTS, and a sentence."""
     if plant is None:
         return ()
     share = f"{plant.top[0].probability:.6f}" if plant.top else ""
@@ -226,6 +229,10 @@ def severity_text(result: PhotoResult) -> str:
 def split_name(path: str) -> tuple[str, str]:
     """A photo's name in the list, and its ending."""
     return os.path.splitext(os.path.basename(path))
+
+
+PLANT: Final = 5
+"""Position in `columns` of the plant, shown as the second one while there are plants."""
 
 
 def columns(plant_of: Callable[[PhotoResult], Plant | None], alike: Container[str]) -> list[Column]:
@@ -262,8 +269,7 @@ def _diseased(result: PhotoResult) -> str:
 def to_line(result: PhotoResult) -> dict[str, Any]:
     """What a file states of a photo, as JSON, without class maps."""
     mask = result.mask
-    same = ("id", "path", "done", "cancelled", "verdict", "top", "limits", "error", "sure", "reason", "notes",
-            "diseased", "box", "share", "plant")  # fmt: skip
+    same = {*SENT, "id", "path", "done", "cancelled", "top"} - {"probabilities"}  # no file has all classes
     return {name: getattr(result, name) for name in same} | {
         "mask": result.measured, "model": asdict(result.model), "leaves": [to_line(leaf) for leaf in result.leaves],
         "corrected": None if mask is None else encode_mask(mask.severity, mask.box),

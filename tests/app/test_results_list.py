@@ -14,13 +14,12 @@ from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QFileDialog
 
-from app.panels.diagnose.coverage import COLUMN
 from app.photo_commands import PhotoCommands
 from app.processes.writing import render, write_csv
 from app.viewmodels import process_model
 from app.viewmodels.model_list import shipped_model
 from app.viewmodels.plants import find_plants
-from app.viewmodels.result import PhotoResult, from_line, read_result, to_line
+from app.viewmodels.result import PLANT, PhotoResult, from_line, read_result, to_line
 from app.widgets.table_view import selected_rows
 from core.data.cache_index import current_key
 from core.data.source import photo_files
@@ -300,13 +299,13 @@ def test_a_plants_diagnosis_is_not_cut_in_a_narrow_window(panel, model, qtbot): 
     panel.window().resize(900, 700)
     panel.window().show()
     panel.plants.setCurrentIndex(1)
-    qtbot.waitUntil(lambda: panel.table.columnWidth(COLUMN) >= panel.table.sizeHintForColumn(COLUMN) > 150, timeout=999)
+    qtbot.waitUntil(lambda: panel.table.columnWidth(PLANT) >= panel.table.sizeHintForColumn(PLANT) > 150, timeout=999)
 
 
 def test_photos_of_a_plant_have_one_diagnosis_by_folder_by_time_or_by_hand(panel, model, qtbot, tmp_path):  # noqa: F811
     other = [read_result(PhotoResult(at, f"/b/{at}.png"), answer(0.45, str(at)) | {"taken": at}) for at in (3, 4)]
     model.rows.append([*other, replace(other[0], id=5, path="/b/old.png", model=ModelIdentity("another", hash="0"))])
-    rows, of, column = model.rows.rows, model.plants.of, model.rows.columns[COLUMN].text
+    rows, of, column = model.rows.rows, model.plants.of, model.rows.columns[PLANT].text
 
     def shows(*names):
         qtbot.waitUntil(lambda: [of(row) and Path(of(row).name).name for row in rows] == list(names))
@@ -315,11 +314,11 @@ def test_photos_of_a_plant_have_one_diagnosis_by_folder_by_time_or_by_hand(panel
         plants = diagnose_plants(found, [of(r).name for r in current], THRESHOLDS, CLASSES, model.verdicts.coverage)
         assert {plant.name: plant for plant in plants} == {of(row).name: of(row) for row in current}
 
-    assert panel.table.isColumnHidden(COLUMN)
+    assert panel.table.isColumnHidden(PLANT)
     panel.plants.setCurrentIndex(1)
     shows("a", "a", "a", "b", "b", None)
     assert (of(rows[0]).photos, of(rows[3]).photos) == (3, 2), "what another model diagnosed does not count"
-    assert not panel.table.isColumnHidden(COLUMN)
+    assert not panel.table.isColumnHidden(PLANT)
     assert column(rows[0]) == "a: Early blight of tomato 95.3\u00a0% (3 photos)"
     assert panel.detail.plant.text() == f"Plant {column(rows[0])}"
     panel.coverage.slider.setValue(2)

@@ -15,7 +15,7 @@ from app.paths import Settings
 from app.translation import tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.plants import Plants
-from app.viewmodels.result import PhotoResult
+from app.viewmodels.result import PLANT, PhotoResult
 from app.widgets.fields import ComboBox, Slider
 from app.widgets.layouts import Flow, column, holding, row
 from app.widgets.parts import Slot, label, named
@@ -24,8 +24,6 @@ from core.diagnosis.known_crop import list_crops
 from core.diagnosis.thresholds import COVERAGE, UNFAMILIAR_REJECTED, UNTESTED, CoveragePoint, at_coverage
 from core.percent import percent
 
-COLUMN: Final = 5
-"""The plant's column of the results, shown as the second one while there are plants."""
 LONGEST: Final = 440
 """Pixels of a plant with its diagnosis; longer ones are cut in the middle."""
 
@@ -135,6 +133,6 @@ def plant_choice(plants: Plants, table: QTableView, remove: Callable[[Sequence[P
         table.addAction(action)
     table.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
     table.setSelectionMode(QTableView.SelectionMode.ExtendedSelection)
-    table.horizontalHeader().moveSection(COLUMN, 1)
+    table.horizontalHeader().moveSection(PLANT, 1)
     table.horizontalHeader().setMaximumSectionSize(LONGEST)
     return choice

@@ -15,14 +15,14 @@ from PySide6.QtWidgets import QMenu, QPushButton, QWidget
 from app.actions import Actions
 from app.mask import Mask
 from app.panels.diagnose.brush import BrushDialog
-from app.panels.diagnose.coverage import COLUMN, CoverageBar, crop_choice, plant_choice
+from app.panels.diagnose.coverage import CoverageBar, crop_choice, plant_choice
 from app.panels.diagnose.detail import DetailPane
 from app.panels.diagnose.start_page import StartPage
 from app.paths import Settings
 from app.theme import Theme
 from app.translation import count, tr
 from app.viewmodels.diagnosis import DiagnosisModel
-from app.viewmodels.result import PhotoResult, plant_text, verdict_text
+from app.viewmodels.result import PLANT, PhotoResult, plant_text, verdict_text
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.writing import Writing
 from app.widgets.fields import SearchField
@@ -243,7 +243,7 @@ class DiagnosePanel(QWidget):
         self._show(selected(self.table))
 
     def _on_plants(self) -> None:
-        self.table.setColumnHidden(COLUMN, not self._model.plants.found)
+        self.table.setColumnHidden(PLANT, not self._model.plants.found)
         if self.detail.shown is not None:
             self._show_plant(self.detail.shown)
 
