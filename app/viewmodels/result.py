@@ -118,7 +118,8 @@ SENT: Final = {f.name for f in fields(PhotoResult)} - {
 
 
 def read_result(row: PhotoResult, answer: Mapping[str, Any]) -> PhotoResult:
-    found = {name: tuple(value) if isinstance(value, list) else value for name, value in answer.items() if name in SENT}
+    found: dict[str, Any] = {name: answer[name] for name in SENT & answer.keys()}
+    found |= {name: tuple(value) for name, value in found.items() if isinstance(value, list)}
     return PhotoResult(
         row.id, row.path, done=True, cancelled=row.cancelled, measured=answer.get("mask"),
         model=ModelIdentity(**answer.get("model", {})),

@@ -12,10 +12,8 @@ from pathlib import Path
 from benchmarks.tables import all_results, diagnosis, engine, experiments, kernels, measurements, scaling
 
 ROOT = Path(__file__).parents[2]
-TABLES: Mapping[str, Callable[[], str]] = {
-    **engine.TABLES, **diagnosis.TABLES, **kernels.TABLES, **all_results.TABLES, **experiments.TABLES,
-    **scaling.TABLES, **measurements.TABLES,
-}  # fmt: skip
+MODULES = (engine, diagnosis, kernels, all_results, experiments, scaling, measurements)
+TABLES: Mapping[str, Callable[[], str]] = {name: made for module in MODULES for name, made in module.TABLES.items()}
 BLOCK = re.compile(r"(<!-- (?P<name>[\w ]+) -->\n)(.*?)(<!-- /(?P=name) -->)", re.DOTALL)
 
 
