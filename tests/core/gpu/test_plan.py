@@ -9,6 +9,7 @@ from core.models.architectures import build
 from core.ops.builder import with_loss
 from core.ops.contract import Mode
 from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, MASK, Backgrounds
+from core.optim.optimizer import RULES, initial_state, update
 from core.program import fold_batch_norm, fold_weights
 from core.training.step import take_step
 from tests.helpers.golden import OPTIMIZERS, golden_training
@@ -181,10 +182,8 @@ def test_photos_of_any_side_stay_within_the_kernels_memory(precision):
         assert np.isfinite(logits).all()
 
 
-@pytest.mark.parametrize("rule", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("rule", RULES)
 def test_the_update_is_the_references(rule):
-    from core.optim.optimizer import initial_state, update
-
     optimizer = Optimizer(rule, weight_decay=0.01, clip_norm=0.5, average=0.9)
     _, graph, plan = make_plan("cnn", "float32", optimizer=optimizer)
     weights, batch = random_weights(graph), batch_for(graph, 6)

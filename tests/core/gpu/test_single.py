@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from core.gpu.compilation.compiler import compile_kernel
 from core.gpu.kernel_entries import TABLE, WRITES
 from core.gpu.single import prepare_update, reason_against
 from core.laboratory.kernel_comparison import solve_update
@@ -115,11 +116,13 @@ def test_at_inference_dropout_keeps_all_and_a_batch_norm_its_statistics():
 
 
 @pytest.mark.parametrize("optimizer", ON_DEVICES[1:], ids=lambda optimizer: optimizer.name)  # 8 s each
-def test_an_update_run_as_plain_python_gives_the_references_weights(optimizer):
+def test_an_update_run_as_plain_python_gives_the_references_weights_and_compiles(optimizer):
     memory = Memory(1 << 18)
     given, wanted = solve_update(KernelCase(optimizer.name, {}, ((37,),), (37,), 1), optimizer)
     at = {role: memory.place(given[role]) for role in ("gradient", *wanted)}
     now, make_room = scalars(optimizer, given["learning_rate"], given["step"]), partial(allocate, memory)
-    run_work(memory, prepare_update(optimizer, now, at, given["decayed"], 1, make_room))
+    work = prepare_update(optimizer, now, at, given["decayed"], 1, make_room)
+    run_work(memory, work)
+    assert all("st.global" in compile_kernel(launch.recipe, (8, 0))[0] for launch in work)
     for role, value in wanted.items():
         assert relative_error(memory.get(at[role], 37, np.float32), value) < ERRORS["float32"], role
