@@ -208,7 +208,7 @@ def plant_text(plant: Plant) -> str:
 
 
 def plant_cells(plant: Plant | None) -> tuple[Any, ...]:
-    """What a file states of a plant: the values of PLANTS, and a sentence."""
+    """What a file states of a plant: the values of PLANT_COLUMNS, and a sentence."""
     if plant is None:
         return ()
     share = f"{plant.top[0].probability:.6f}" if plant.top else ""

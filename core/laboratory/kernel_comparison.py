@@ -15,6 +15,7 @@ import numpy as np
 
 from core.config import OPTIMIZERS
 from core.cpu.kernel_entries import results_of
+from core.cpu.single import Single
 from core.graph import LABEL, PHOTO, Node
 from core.laboratory.convolutions import LABORATORY
 from core.laboratory.timing import PRODUCT, bare_run, random_arrays, time_on_host
@@ -164,8 +165,8 @@ def source(kernel: Kernel) -> tuple[str, str]:
     elif kernel.algorithm == "reference":
         file = ROOT / (OPS[kernel.op].forward.__module__.replace(".", "/") + ".py")
     elif kernel.writers is not None:
-        name = kernel.algorithm if kernel.algorithm in ("naive", "im2col") else _FAST_FILES[kernel.op]
-        file = ROOT / "core" / "cpu" / f"{name}.py"
+        single = Single(next(iter(CASES[kernel.op].values())), kernel.writers, 1)
+        file = Path(inspect.getfile((*single.forward, *single.backward)[0].kernel))
     else:
         function = kernel.run
         while isinstance(function, partial):
@@ -177,13 +178,6 @@ def source(kernel: Kernel) -> tuple[str, str]:
 
 def _relative(file: Path) -> str:
     return file.relative_to(ROOT).as_posix()
-
-
-_FAST_FILES: Final = {
-    "conv2d": "tiled", "dense": "tiled", "depthwise_conv2d": "depthwise", "max_pool": "pooling", LOSS: "loss",
-    "global_avg_pool": "pooling", "batch_norm": "batch_norm", "relu": "elementwise", "dropout": "elementwise",
-}  # fmt: skip
-"""Files of the fast CPU kernels of each op, whose entries share one function."""
 
 
 def _error(got: Array, want: Array) -> float:

@@ -25,7 +25,7 @@ def orders_of_features(graph: Graph) -> dict[str, Array]:
         before = [orders[name] for name in node.inputs if name in orders]
         image = graph.node(node.inputs[0]).shape if node.op == "flatten" else ()
         if len(image) == 3:
-            orders[node.name] = channels_first(np.arange(volume(image)), image)
+            orders[node.name] = channels_first(image)
         elif len(node.shape) != 1 or node.op in ("dense", "global_avg_pool"):
             orders[node.name] = np.arange(node.shape[-1])
         elif node.op == "concat":
@@ -38,10 +38,9 @@ def orders_of_features(graph: Graph) -> dict[str, Array]:
     return orders
 
 
-def channels_first(array: Array, image: Shape) -> Array:
-    """Reorder the last axis, a flattened image, from channels last to the channels first of PyTorch and ONNX."""
-    moved = np.moveaxis(array.reshape(*array.shape[:-1], *image), -1, -3)
-    return np.ascontiguousarray(moved.reshape(array.shape))
+def channels_first(image: Shape) -> Array:
+    """Return the positions in a flattened (height, width, channels) of the features of one with channels first."""
+    return np.arange(volume(image)).reshape(image).transpose(2, 0, 1).ravel()
 
 
 def channels_first_of(node: Node, array: Array, orders: Arrays) -> Array:
@@ -62,10 +61,8 @@ def to_torch(graph: Graph, weights: Arrays) -> dict[str, Array]:
 
 
 def channels_last(array: Array, image: Shape) -> Array:
-    """Undo `channels_first`."""
-    height, width, channels = image
-    moved = np.moveaxis(array.reshape(*array.shape[:-1], channels, height, width), -3, -1)
-    return np.ascontiguousarray(moved.reshape(array.shape))
+    """Reorder the last axis, a flattened image, from channels first to channels last."""
+    return np.take(array, np.argsort(channels_first(image)), -1)
 
 
 FLATTEN: Final = Op(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Final, TypeAlias, final
+from typing import Final, final
 
 import numpy as np
 
@@ -131,19 +131,13 @@ def _adam(optimizer: Optimizer, g: Array, state: Mapping[str, Array], now: Scala
     return {"first": first, "second": second}, first / (np.sqrt(second) * kind(now.root) + kind(optimizer.epsilon))
 
 
-Move: TypeAlias = Callable[[Optimizer, Array, Mapping[str, Array], Scalars], tuple[dict[str, Array], Array]]
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One optimizer: new moments and direction from gradient and moments; the names of its flat arrays.
+    """One optimizer. move: new moments and direction; moments: their names; corrects: with Adam's bias corrections;
+    shrinks: weight decay shrinks the weights; rate_power: the learning rate follows the batch size to this power."""
 
-    corrects: divides by Adam's bias corrections; shrinks: weight decay shrinks the weights; rate_power: the learning
-    rate is scaled by the factor of the batch size to this power.
-    """
-
-    move: Move
+    move: Callable[[Optimizer, Array, Mapping[str, Array], Scalars], tuple[dict[str, Array], Array]]
     moments: tuple[str, ...] = ("first", "second")
     corrects: bool = True
     shrinks: bool = False
