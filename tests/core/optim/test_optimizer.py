@@ -47,17 +47,9 @@ def test_clipping_scales_only_long_gradients_and_the_average_follows_fast_at_fir
     assert reference.clip_factor(optimizer, 1.0) == reference.clip_factor(Optimizer(), 1e9) == 1.0
     optimizer = Optimizer(average=0.999)
     assert [reference.scalars(optimizer, 0.1, step).average for step in (1, 10**6)] == [2 / 11, 0.999]
-    shrink = [reference.scalars(Optimizer(name, weight_decay=0.5), 0.1, 1).shrink for name in ("sgd", "adam", "adamw")]
-    assert shrink == [1, 1, 0.95]
     weights, state = np.zeros(2), initial_state(optimizer, np.zeros(2))
     weights, state = update(optimizer, weights, np.array([1.0, -1.0]), state, np.zeros(2, bool), 0.5, 1)
     assert_close(state["average"], weights * (1 - 2 / 11), 1e-12)
-
-
-def test_plain_descent_needs_no_state_to_be_right():
-    optimizer, none = Optimizer("sgd", momentum=0.0, nesterov=False), {"momentum": np.zeros(1)}
-    weights, _ = update(optimizer, np.array([1.0]), np.array([0.5]), none, np.ones(1, bool), 0.1, 1)
-    assert weights == pytest.approx([0.95])
 
 
 def test_every_optimizer_is_compared_with_pytorch_and_on_both_devices():
