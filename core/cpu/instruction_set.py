@@ -97,9 +97,9 @@ def current_isa() -> InstructionSet:
 KERNEL_SOURCES: Final = (
     "activation", "atomics", "batch_norm", "context", "convolution", "depthwise", "elementwise", "execution", "im2col",
     "instruction_set", "loss", "memory", "microkernel", "naive", "optimizer", "photo", "pooling",
-    "records", "tile_code", "tiled", "timing", "vectors",
+    "records", "tile_code", "tiled", "timing", "vectors", "../ops/photo", "../program",
 )  # fmt: skip
-"""Modules whose source determines the compiled code."""
+"""Modules whose source or numbers determine the compiled code."""
 
 
 @functools.cache
@@ -123,7 +123,7 @@ def cache_folder() -> Path:
     """
     digest = hashlib.sha256(numba.__version__.encode())
     for name in KERNEL_SOURCES:
-        digest.update(Path(__file__).with_name(f"{name}.py").read_bytes())
+        digest.update((Path(__file__).parent / f"{name}.py").read_bytes())
     name = f"{current_isa().name}-{digest.hexdigest()[:16]}"
     home = kernel_home()
     folder = find_writable(lambda: make_kernel_folder(home / name)) if home else None

@@ -1,9 +1,14 @@
 """Instruction sets: which is chosen, which is refused, and that all compute the same."""
 
+import ast
 import errno
+import inspect
 import os
+import re
 import subprocess
 import sys
+from importlib import import_module
+from pathlib import Path
 from unittest.mock import Mock
 
 import numba
@@ -34,16 +39,16 @@ def test_unknown_and_unsupported_levels_are_refused_with_a_sentence():
         choose_isa("avx512", {"avx2": True, "fma": True})
 
 
-def test_every_module_with_compiled_code_decides_the_cache_folder():
-    folder = os.path.dirname(instruction_set.__file__)
-    compiled = set()
-    for file in os.listdir(folder):
-        if file.endswith(".py"):
-            with open(os.path.join(folder, file), encoding="utf-8") as source:
-                text = source.read()
-            if "njit" in text or "def run_" in text or "intrinsic(" in text:
-                compiled.add(file.removesuffix(".py"))
-    assert compiled - {"single", "plan"} <= set(KERNEL_SOURCES)
+def test_every_source_of_code_and_numbers_of_kernels_decides_the_cache_folder():
+    folder = Path(instruction_set.__file__).parent
+    needed = {file for file in folder.glob("*.py") if re.search(r"njit|def run_|intrinsic\(", file.read_text("utf-8"))}
+    for module in (import_module(f"core.cpu.{file.stem}") for file in list(needed)):
+        for node in ast.walk(ast.parse(inspect.getsource(module))):
+            names = [alias.asname or alias.name for alias in getattr(node, "names", ())]
+            if isinstance(node, ast.ImportFrom) and any(isinstance(vars(module)[n], int | slice) for n in names):
+                needed.add(Path(import_module(node.module).__file__))
+    sources = {(folder / f"{name}.py").resolve() for name in KERNEL_SOURCES}
+    assert needed - sources <= {folder / "single.py", folder / "plan.py"}, "they belong to KERNEL_SOURCES"
 
 
 @pytest.mark.parametrize("name", INSTRUCTION_SETS)
