@@ -31,8 +31,11 @@ Constant: TypeAlias = str | int | bool | tuple[int, ...]
 ALONE: Final = 3
 """Most kernels that are compiled in this process: starting another costs a second."""
 
-FOLDERS: Final = ("parts", "ops", "sm90", "latency", "teaching")
-"""Folders of `core.gpu` with device code."""
+SOURCES: Final = (
+    *(f"gpu/{name}/**/*.py" for name in ("compilation", "parts", "ops", "sm90", "latency", "teaching")),
+    "gpu/control.py", "gpu/launch.py", "ops/activation.py", "ops/dropout.py", "ops/photo.py", "program.py",
+)
+"""Files of core with device code, and with numbers that it contains."""
 
 
 @final
@@ -121,11 +124,9 @@ def _path(recipe: Recipe, capability: Capability) -> Path:
 
 @cache
 def source_hash() -> str:
-    """Hash of all sources with device functions, since kernels use each other's."""
-    here = Path(__file__).parent
-    folders = [here.parent / name for name in FOLDERS]
-    files = [*sorted(here.glob("*.py")), *(f for folder in folders for f in sorted(folder.rglob("*.py")))]
-    text = b"".join(f.read_bytes() for f in files)
+    """Hash of all SOURCES, since kernels use each other's device functions."""
+    files = (file for pattern in SOURCES for file in sorted(Path(__file__).parents[2].glob(pattern)))
+    text = b"".join(file.read_bytes() for file in files)
     return hashlib.sha256(text + version("numba-cuda").encode()).hexdigest()
 
 

@@ -4,9 +4,10 @@ from itertools import product
 
 import pytest
 
-from core.gpu.compilation.compiler import compile_kernel
+from core.gpu.compilation.compiler import SOURCES, compile_kernel
 from core.gpu.hardware import typical
 from tests.core.gpu.test_lowering import frame_of
+from tests.helpers.compiled_sources import ROOT, files_read_by
 from tests.helpers.resources import assemble, check_overlapping, check_registers
 from tests.helpers.single_kernels import written_alone
 
@@ -96,6 +97,12 @@ def test_dense_layers_of_few_images_fit_into_registers():
     recipes = {launch.recipe for launch in frame_of("mlp", "float32", batch=8, size=28).launches}
     found = [check_registers(compile_kernel(one, (9, 0))[0], (9, 0)) for one in recipes if one.module.endswith("gemv")]
     assert len(found) == 3  # one of each direction: the first layer reads photos with a border
+
+
+def test_every_source_of_device_code_and_its_numbers_decides_what_is_compiled_again():
+    hashed = {file for pattern in SOURCES for file in ROOT.glob(pattern)}
+    missing = files_read_by(hashed) - hashed
+    assert not missing, "they belong to SOURCES in core/gpu/compilation/compiler.py"
 
 
 @SLOW
