@@ -31,7 +31,6 @@ def test_updates_equal_pytorchs(name, dtype, tolerance):
 
 def test_state_has_the_moments_and_the_average_only_where_wanted():
     weights = np.ones(3)
-    assert reference.moments(Optimizer("sgd")) == ("momentum",)
     assert initial_state(Optimizer("adamw", average=0.9), weights).keys() == {"first", "second", "average"}
     assert initial_state(Optimizer("adam"), weights).keys() == {"first", "second"}
     reference.check_state({"first": weights}, ["first"], 3)
