@@ -15,7 +15,7 @@ from core.cpu.lowering import Lowering
 from core.cpu.memory import F32, aligned, bytes_at, doubles, floats, words
 from core.cpu.records import Address, Fields, Record, Space, address_of
 from core.ops.contract import Array
-from core.optim.optimizer import Optimizer, check_state, clip_factor, moments, scalars
+from core.optim.optimizer import RULES, Optimizer, check_state, clip_factor, scalars
 from core.program import DECAYS, IDLE, list_roles
 
 CHUNK: int = 4096
@@ -26,7 +26,7 @@ COUNT, WEIGHTS, GRADIENT, FIRST, SECOND, AVERAGE, ROLE, SETTINGS, RULE, SUMS = r
 """AVERAGE is 0 without a running average; FIRST is the momentum of SGD."""
 
 SGD, ADAM, ADAMW = range(3)
-RULES: Final = {"sgd": SGD, "adam": ADAM, "adamw": ADAMW}
+NUMBERS: Final = {"sgd": SGD, "adam": ADAM, "adamw": ADAMW}
 
 # Settings, float32, as `core.optim.optimizer.scalars` and `Optimizer` give them.
 RATE, ROOT, SHRINK, EMA, CLIP, PARTS, MOMENTUM, NESTEROV, BETA1, REST1, BETA2, REST2, EPSILON, DECAY = range(14)
@@ -164,20 +164,20 @@ class CpuOptimizer:
         self.optimizer, self.step = optimizer, 0
         count = lowering.layout.trained
         averaged = ("average",) if optimizer.average > 0 else ()
-        self.arrays: dict[str, F32] = {name: aligned(count) for name in (*moments(optimizer), *averaged)}
+        self.arrays: dict[str, F32] = {name: aligned(count) for name in (*RULES[optimizer.name].moments, *averaged)}
         self._settings = lowering.memory(SETTING_COUNT)
         self._sums = np.zeros(max(1, -(-count // CHUNK)), np.float64)
         self._roles = list_roles(lowering.layout, lowering.frozen)
         self.records = self._write_records(lowering)
 
     def _write_records(self, lowering: Lowering) -> list[Record]:
-        names, count = moments(self.optimizer), lowering.layout.trained
+        names, count = RULES[self.optimizer.name].moments, lowering.layout.trained
         fields: Fields = {
             COUNT: count, WEIGHTS: address_of(lowering.weights), GRADIENT: address_of(lowering.gradient),
             FIRST: address_of(self.arrays[names[0]]), SECOND: address_of(self.arrays[names[-1]]),
             AVERAGE: address_of(self.arrays["average"]) if "average" in self.arrays else 0,
             ROLE: address_of(self._roles), SETTINGS: address_of(self._settings), SUMS: address_of(self._sums),
-            RULE: RULES[self.optimizer.name],
+            RULE: NUMBERS[self.optimizer.name],
         }  # fmt: skip
         return [Record(run, fields, -(-count // CHUNK), "all", "update", "fused") for run in (run_norm, run_update)]
 

@@ -30,7 +30,7 @@ from core.graph import PHOTO
 from core.graph import Graph as Network
 from core.ops.contract import Array, Mode
 from core.ops.photo import Backgrounds
-from core.optim.optimizer import check_state, moments, scalars
+from core.optim.optimizer import RULES, check_state, scalars
 from core.program import Value, flatten_parameters, lay_out_parameters, list_roles, lower, name_parameters
 
 AVERAGED: Final = ("step", "average")  # lists that average gradient, loss and hits over ranks
@@ -58,7 +58,7 @@ class CudaPlan(Plan):
         self.program = lower(graph, training, outputs, RELU)
         self.layout = lay_out_parameters(graph)
         self._step = self._parts = self._photos = 0  # steps so far; parts and photos of the present one
-        names = moments(self._optimizer) if training else ()
+        names = RULES[self._optimizer.name].moments if training else ()
         self._state = dict(zip(names, ("first", "second"), strict=False))  # blocks; "first" has SGD's momentum too
         if training and self._optimizer.average > 0:
             self._state["average"] = "average"

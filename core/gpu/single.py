@@ -30,7 +30,7 @@ from core.graph import Shape
 from core.ops.contract import Array, Mode, volume
 from core.ops.op_table import LOSSES
 from core.ops.registry import KernelCase
-from core.optim.optimizer import Optimizer, Scalars, moments, scalars
+from core.optim.optimizer import RULES, Optimizer, Scalars, scalars
 from core.program import NODE, Value, lay_out_parameters, lower_case
 
 TRAINING: Final = Mode(training=True)
@@ -253,7 +253,7 @@ def prepare_update(
     sizes |= {"totals": 16, "report": 16}
     at = allocate(sizes, {"roles": roles, "control": _settings_of(now)})
     names = ("weights", "gradient", *(("average",) if optimizer.average > 0 else ()))
-    own = dict(zip(("first", "second"), moments(optimizer), strict=False))
+    own = dict(zip(("first", "second"), RULES[optimizer.name].moments, strict=False))
     at |= {name: theirs[name] for name in names} | {name: theirs[moment] for name, moment in own.items()}
     return norm_launch(at, count), result_launch(at, 0), update_launch(at, count, processors, optimizer)
 

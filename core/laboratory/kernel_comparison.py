@@ -158,6 +158,7 @@ def cost_of(case: KernelCase) -> tuple[int, int]:
 
 def source(kernel: Kernel) -> tuple[str, str]:
     """Return (path from the repository's root, text) of a kernel's source: one function or its whole file."""
+    text = ""
     if kernel.device == "cuda":
         from core.gpu.kernel_entries import source_file
 
@@ -172,12 +173,8 @@ def source(kernel: Kernel) -> tuple[str, str]:
         while isinstance(function, partial):
             function = next((a for a in function.args if callable(a)), function.func)
         function = inspect.unwrap(function)
-        return _relative(Path(inspect.getfile(function))), inspect.getsource(function)
-    return _relative(file), file.read_text("utf-8")
-
-
-def _relative(file: Path) -> str:
-    return file.relative_to(ROOT).as_posix()
+        file, text = Path(inspect.getfile(function)), inspect.getsource(function)
+    return file.relative_to(ROOT).as_posix(), text or file.read_text("utf-8")
 
 
 def _error(got: Array, want: Array) -> float:

@@ -12,7 +12,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from core.errors import ModelFileError
 from core.graph import LABEL, PHOTO, Graph, Node
 from core.onnx.metadata import LABELS, to_metadata
 from core.onnx.quantisation import Quantised, Scale
@@ -42,10 +41,7 @@ def write_quantised_onnx(
     quantised: Quantised, classes: tuple[str, ...] = (), temperature: float = 1.0, more: Mapping[str, str] | None = None
 ) -> bytes:
     """Return an ONNX file like `write_onnx` that is float32 outside and eight bits inside."""
-    graph, scales = quantised.graph, quantised.scales
-    orders = orders_of_features(graph)
-    if (np.diff(orders[graph.output]) != 1).any():
-        raise ModelFileError("The network ends with a flattened image, whose order of features an ONNX file changes.")
+    graph, scales, orders = quantised.graph, quantised.scales, orders_of_features(quantised.graph)
     initializers: list[Any] = []
     nodes: list[Any] = []
     names: dict[str, str] = {}

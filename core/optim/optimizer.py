@@ -67,14 +67,9 @@ def scalars(optimizer: Optimizer, learning_rate: float, step: int) -> Scalars:
     return Scalars(rate, (1 - optimizer.beta2**step) ** -0.5, shrink, average)
 
 
-def moments(optimizer: Optimizer) -> tuple[str, ...]:
-    """Return the names of the optimizer's flat arrays, each as long as the trained weights."""
-    return RULES[optimizer.name].moments
-
-
 def initial_state(optimizer: Optimizer, weights: Array) -> dict[str, Array]:
     """Return zero moments and, with a running average, "average", a copy of the weights."""
-    state = {name: np.zeros_like(weights) for name in moments(optimizer)}
+    state = {name: np.zeros_like(weights) for name in RULES[optimizer.name].moments}
     return state | ({"average": weights.copy()} if optimizer.average > 0 else {})
 
 
@@ -134,8 +129,9 @@ def _adam(optimizer: Optimizer, g: Array, state: Mapping[str, Array], now: Scala
 @final
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One optimizer. move: new moments and direction; moments: their names; corrects: with Adam's bias corrections;
-    shrinks: weight decay shrinks the weights; rate_power: the learning rate follows the batch size to this power."""
+    """One optimizer. move: new moments and direction; moments: names of its arrays, flat like the trained weights;
+    corrects: with Adam's bias corrections; shrinks: weight decay shrinks the weights; rate_power: the learning rate
+    follows the batch size to this power."""
 
     move: Callable[[Optimizer, Array, Mapping[str, Array], Scalars], tuple[dict[str, Array], Array]]
     moments: tuple[str, ...] = ("first", "second")
@@ -148,4 +144,3 @@ RULES: Final[Mapping[str, Rule]] = {
     "sgd": Rule(_sgd, ("momentum",), corrects=False, rate_power=1.0), "adam": Rule(_adam),
     "adamw": Rule(_adam, shrinks=True),
 }
-"""All optimizers of `core.config.OPTIMIZERS`."""
