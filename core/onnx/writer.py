@@ -16,7 +16,7 @@ from core.graph import LABEL, PHOTO, Graph, Node
 from core.onnx.metadata import LABELS, to_metadata
 from core.onnx.quantisation import Quantised, Scale
 from core.ops.contract import Arrays
-from core.ops.flatten import channels_first_of, orders_of_features
+from core.ops.flatten import to_torch
 
 OPSET: Final = 17
 IR_VERSION: Final = 8
@@ -41,7 +41,7 @@ def write_quantised_onnx(
     quantised: Quantised, classes: tuple[str, ...] = (), temperature: float = 1.0, more: Mapping[str, str] | None = None
 ) -> bytes:
     """Return an ONNX file like `write_onnx` that is float32 outside and eight bits inside."""
-    graph, scales, orders = quantised.graph, quantised.scales, orders_of_features(quantised.graph)
+    graph, scales, weights = quantised.graph, quantised.scales, to_torch(quantised.graph, quantised.weights)
     initializers: list[Any] = []
     nodes: list[Any] = []
     names: dict[str, str] = {}
@@ -54,8 +54,7 @@ def write_quantised_onnx(
         owned = []
         for parameter in node.parameters:
             name = f"{node.name}.{parameter.role}"
-            array = channels_first_of(node, quantised.weights[name], orders)
-            owned.append(_parameter(name, array, quantised, nodes, initializers))
+            owned.append(_parameter(name, weights[name], quantised, nodes, initializers))
         if node.name != PHOTO:
             nodes += WRITERS[node.op](node, (*(names[i] for i in node.inputs), *owned), raw)
         names[node.name] = _store(node.name, raw, scales[node.name], nodes, initializers) if stored else raw

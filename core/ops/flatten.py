@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from core.errors import ModelFileError
-from core.graph import Graph, Node, Shape
+from core.graph import Graph, Shape
 from core.ops.attributes import only_input
 from core.ops.contract import Array, Arrays, Cost, Gradients, Op, Result, volume
 
@@ -43,21 +43,20 @@ def channels_first(image: Shape) -> Array:
     return np.arange(volume(image)).reshape(image).transpose(2, 0, 1).ravel()
 
 
-def channels_first_of(node: Node, array: Array, orders: Arrays) -> Array:
-    """Return a parameter in the layout of PyTorch and ONNX: filters OIHW, features in their `orders`.
+def to_torch(graph: Graph, weights: Arrays) -> dict[str, Array]:
+    """Return copies of the weights in the layout of PyTorch and ONNX: filters OIHW, features in their order there.
 
     A vector has an element for each feature of the output, a matrix a column for each of the input.
     """
-    if array.ndim == 4:
-        return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
-    return np.take(array, orders[node.name if array.ndim == 1 else node.inputs[0]], -1)
-
-
-def to_torch(graph: Graph, weights: Arrays) -> dict[str, Array]:
-    """Return copies of the weights in the layout of PyTorch's layers of the same names."""
+    orders, found = orders_of_features(graph), {}
     owners = {f"{node.name}.{p.role}": node for node in graph.nodes for p in node.parameters}
-    orders = orders_of_features(graph)
-    return {name: channels_first_of(node, weights[name].copy(), orders) for name, node in owners.items()}
+    for name, node in owners.items():
+        array = weights[name]
+        if array.ndim == 4:
+            found[name] = array.transpose(0, 3, 1, 2).copy()
+        else:
+            found[name] = np.take(array, orders[node.name if array.ndim == 1 else node.inputs[0]], -1)
+    return found
 
 
 def channels_last(array: Array, image: Shape) -> Array:
