@@ -25,7 +25,7 @@ def orders_of_features(graph: Graph) -> dict[str, Array]:
         before = [orders[name] for name in node.inputs if name in orders]
         image = graph.node(node.inputs[0]).shape if node.op == "flatten" else ()
         if len(image) == 3:
-            orders[node.name] = channels_first(image)
+            orders[node.name] = np.arange(volume(image)).reshape(image).transpose(2, 0, 1).ravel()
         elif len(node.shape) != 1 or node.op in ("dense", "global_avg_pool"):
             orders[node.name] = np.arange(node.shape[-1])
         elif node.op == "concat":
@@ -36,11 +36,6 @@ def orders_of_features(graph: Graph) -> dict[str, Array]:
         else:
             raise ModelFileError(f"{node.name} combines features in different orders and cannot be exported.")
     return orders
-
-
-def channels_first(image: Shape) -> Array:
-    """Return the positions in a flattened (height, width, channels) of the features of one with channels first."""
-    return np.arange(volume(image)).reshape(image).transpose(2, 0, 1).ravel()
 
 
 def to_torch(graph: Graph, weights: Arrays) -> dict[str, Array]:
@@ -61,7 +56,9 @@ def to_torch(graph: Graph, weights: Arrays) -> dict[str, Array]:
 
 def channels_last(array: Array, image: Shape) -> Array:
     """Reorder the last axis, a flattened image, from channels first to channels last."""
-    return np.take(array, np.argsort(channels_first(image)), -1)
+    height, width, channels = image
+    moved = np.moveaxis(array.reshape(*array.shape[:-1], channels, height, width), -3, -1)
+    return np.ascontiguousarray(moved.reshape(array.shape))
 
 
 FLATTEN: Final = Op(

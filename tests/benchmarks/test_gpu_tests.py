@@ -17,28 +17,18 @@ def test_dies(): os._exit(3)
 """
 
 
-@pytest.fixture
-def run(tmp_path, monkeypatch):
-    """Outcomes of these tests, by the words of their names."""
+@pytest.mark.thorough
+def test_outcomes_are_counted_also_of_tests_that_die_or_take_too_long(tmp_path, monkeypatch):
     (tmp_path / "test_some.py").write_text(TESTS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setattr(gpu_tests, "PAUSE", 0.2)
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):  # of the process that runs this test
         monkeypatch.delenv(name, raising=False)
-
-    def run(words, seconds, *options):
-        names = [f"test_some.py::test_{word}" for word in words]
-        part = gpu_tests.start_tests("some", tmp_path, names, "-p", "no:pytestqt", "-n", "1", *options)
-        gpu_tests.watch([part], seconds, lambda part: None)
-        return part.found()
-
-    return run
-
-
-@pytest.mark.thorough
-def test_outcomes_are_counted_also_of_tests_that_die_or_take_too_long(run):
-    outcome = run(("good", "bad", "left_out", "dies", "slow"), 60, "--timeout", "3")
+    names = [f"test_some.py::test_{word}" for word in ("good", "bad", "left_out", "dies", "slow")]
+    part = gpu_tests.start_tests("some", tmp_path, names, "-p", "no:pytestqt", "-n", "1", "--timeout", "3")
+    gpu_tests.watch([part], 60, lambda part: None)
+    outcome = part.found()
     assert (outcome["passed"], outcome["failed"], outcome["skipped"]) == (1, 3, 1)
     assert set(outcome["failures"]) == {f"test_some.py::test_{word}" for word in ("bad", "dies", "slow")}
     assert "one is not two" in outcome["failures"]["test_some.py::test_bad"]
