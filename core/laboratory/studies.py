@@ -15,6 +15,7 @@ from core.cores import usable_cores
 from core.cpu.timing import measure_peak
 from core.device import KernelTime, Optimizer, PhotoBatch, Plan
 from core.errors import DeviceError, OutOfMemory
+from core.laboratory.kernel_comparison import SAME, cost_of, make_case
 from core.laboratory.plot import Point
 from core.laboratory.timing import Timing, random_photos, table_of, time_kernels, time_on_device, time_on_host
 from core.models.architectures import build
@@ -69,18 +70,13 @@ def peaks() -> Mapping[bool, float]:
 
 def depthwise_study(device: str, batch: int, channels: int, side: int) -> Iterator[tuple[str, list[Timing]]]:
     """Depthwise, pointwise, and the standard 3x3 convolution that both replace, with equal channels in and out."""
-    shape, pixels = (side, side, channels), batch * side * side
-    same: dict[str, Any] = {"stride": (1, 1), "bias": True, "init": "he_uniform"}
-    wide = {**same, "kernel": (3, 3), "padding": (1, 1, 1, 1)}
-    dense = {"filters": channels, "groups": 1}
-    for name, op, attributes, flops in (
-        ("depthwise 3x3", "depthwise_conv2d", wide, 18 * pixels * channels),
-        ("pointwise 1x1", "conv2d", {**same, **dense, "kernel": (1, 1), "padding": (0, 0, 0, 0)},
-         2 * pixels * channels * channels),
-        ("standard 3x3", "conv2d", {**wide, **dense}, 18 * pixels * channels * channels),
+    wide: dict[str, Any] = {"kernel": (3, 3), "padding": SAME}
+    for name, op, attributes in (
+        ("depthwise 3x3", "depthwise_conv2d", wide), ("pointwise 1x1", "conv2d", {"filters": channels}),
+        ("standard 3x3", "conv2d", {**wide, "filters": channels}),
     ):
-        case = KernelCase(op, MappingProxyType(attributes), (shape,), shape, batch)
-        yield f"{name} {batch}x{channels}x{side}x{side}", list(time_kernels(case, device, flops))
+        case = make_case(op, (side, side, channels), batch, **attributes)
+        yield f"{name} {batch}x{channels}x{side}x{side}", list(time_kernels(case, device, batch * cost_of(case)[0]))
 
 
 def bias_study(batch: int, channels: int, side: int) -> Iterator[tuple[str, list[Timing]]]:
@@ -132,8 +128,7 @@ def roof(device: str) -> tuple[float, float]:
         peak = measure_peak(usable_cores())
         return peak.gflops, peak.gigabytes
     size = 1 << 26
-    copy = KernelCase("relu", MappingProxyType({}), ((size,),), (size,), 1)
-    best = min(t.milliseconds for t in time_kernels(copy, "cuda", size))
+    best = min(t.milliseconds for t in time_kernels(make_case("relu", (size,), 1), "cuda", size))
     return max(t.gflops for t in _time_product(4096, 4096, 4096)), 8 * size / best / 1e6
 
 
