@@ -12,6 +12,7 @@ from PySide6.QtGui import QUndoGroup
 from PySide6.QtWidgets import QFileDialog, QLineEdit, QMessageBox
 
 from app import paths
+from app.actions import GROUPS
 from app.crash import CrashReporter
 from app.instance import FirstInstance
 from app.main_window import MainWindow
@@ -19,7 +20,7 @@ from app.paths import Settings
 from app.photo_commands import PhotoCommands
 from app.synthetic_leaves import SyntheticLeaves
 from app.theme import Theme
-from app.translation import LANGUAGES, count, tr
+from app.translation import count, tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
 from app.viewmodels.training import State, TrainingModel
@@ -107,11 +108,10 @@ class WindowCommands(QObject):
         self._choose_changes()
         for action in (actions.exclude, actions.include):  # Del is a key of the results, too
             action.setEnabled(False)
-        for kind, names in (("theme", ("system", "light", "dark")), ("language", ("system", *LANGUAGES))):
-            for name in names:
-                action = getattr(actions, f"{kind}_{name}")
-                action.setChecked(settings.text(kind, "system") == name)
-                action.triggered.connect(lambda _=False, kind=kind, name=name: self._on_choice(kind, name))
+        for choice in (*GROUPS[1], *GROUPS[2]):
+            (kind, name), action = choice.split("_"), getattr(actions, choice)
+            action.setChecked(settings.text(kind, "system") == name)
+            action.triggered.connect(lambda _=False, kind=kind, name=name: self._on_choice(kind, name))
 
     def _choose_changes(self, _page: int = 0) -> None:
         """Undo what was changed on the page that is shown."""
