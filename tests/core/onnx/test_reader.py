@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from core.errors import ModelFileError
-from core.onnx import read_onnx
+from core.onnx import read_onnx, write_onnx
 from core.onnx.runtime import compute_output, open_session
 from core.ops.network import forward
 from core.ops.photo import identity_augmentation, transform
@@ -37,6 +37,7 @@ def test_what_is_read_computes_what_onnxruntime_computes(name, tmp_path):
     wanted = open_session(data).run(None, {"x": last})[0]
     got = forward(imported.graph, imported.weights, photos)[imported.graph.output]
     assert_close(got, wanted.reshape(got.shape), 1e-5)
+    assert_close(compute_output(write_onnx(imported.graph, imported.weights), photos), got, 1e-5)
 
 
 @pytest.mark.parametrize("opset", range(7, onnx.defs.onnx_opset_version() + 1))
@@ -126,6 +127,7 @@ REFUSED = {
         node("Conv", "t w", "last"), *HEAD], CONV), "A Transpose before Conv cannot be folded"),
     "reshape": (model([node("Reshape", "x to", "last"), *HEAD], {"to": np.array([0, 9, 11, 3], I64)}),
         "is not a flattening"),
+    "reshape to no list": (model([node("Reshape", "x to", "last"), *HEAD], {"to": F32([0, -1])}), "list of a few whole"),
     "reshape into other photos": (model([node("Reshape", "x to", "last"), node("Flatten", "last", "y")],
         {"to": np.array([2, -1], I64)}), "is not a flattening"),
     "padding below 0": (model([node("AveragePool", "x", "last", kernel_shape=[1, 4], strides=[3, 1],
@@ -172,6 +174,7 @@ def test_what_is_not_read_is_refused_with_a_sentence(name, tmp_path):
     ("class_names", '["a", "a", "b", "c", "d", "e"]', "names 5 classes"), ("class_names", "7", "class_names"),
     ("temperature", "1e-310", "is not a number from 1e-6"), ("temperature", "nan", "is not valid"),
     ("temperature", "warm", "is not valid"), ("class_temperatures", "[1, 1]", "not a valid number for each"),
+    ("labels", "[0, 1, 0.5, 0.5, 0.5, 1.1]", "not a valid number for each"),
 ])  # fmt: skip
 def test_metadata_that_makes_no_sense_is_refused(key, value, sentence, tmp_path):
     made = onnx.load_model_from_string(model([node("Conv", "x w b", "last"), *HEAD], CONV))
