@@ -40,7 +40,7 @@ def read_reshape(importer: Importer, node: Any, attributes: Attributes) -> OnnxV
     first, second = (*shape, 0, 0)[:2]
     kept = first in (0, -1, importer.batch) and not (0 in shape and attributes.get("allowzero", 0))
     whole = second in (-1, volume(features)) or (second == 0 and len(features) == 1)
-    if len(shape) < 2 or any(side != 1 for side in shape[2:]) or not kept or not whole or first == second == -1:
+    if len(shape) < 2 or any(side != 1 for side in shape[2:]) or not kept or not whole:
         raise ModelFileError(f"{describe(node)} to {shape} is not a flattening, which is all that is supported.")
     return _to_features(importer, node, len(shape))
 

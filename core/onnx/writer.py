@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
-from core.graph import LABEL, PHOTO, Graph, Node
+from core.graph import PHOTO, Graph, Node
 from core.onnx.metadata import LABELS, to_metadata
 from core.onnx.quantisation import Quantised, Scale
 from core.ops.contract import Arrays
@@ -46,8 +46,6 @@ def write_quantised_onnx(
     nodes: list[Any] = []
     names: dict[str, str] = {}
     for node in graph.nodes:
-        if LABEL in node.inputs:
-            continue
         stored = node.name in scales
         raw = LOGITS if node.name == graph.output else f"{node.name}.float" if stored else node.name
         raw = PHOTO if node.name == PHOTO else raw

@@ -65,7 +65,7 @@ def make_node(op: str, name: str, inputs: tuple[str, ...], attributes: Attribute
     except ValueError as error:
         raise ValueError(f"{op} {name!r}: {error}") from error
     for candidate in (shape, *(p.shape for p in parameters)):
-        if min(candidate, default=1) < 1:
+        if min(candidate) < 1:
             raise ValueError(f"{op} {name!r} would have the shape {candidate}.")
         if volume(candidate) > MAX_ELEMENTS:
             raise ValueError(f"{op} {name!r} would need {volume(candidate)} elements; that is too many.")

@@ -26,7 +26,7 @@ VENDOR_LIBRARIES: Final = ("cublas", "cudnn")
 
 
 def rank(algorithm: str) -> int:
-    """Return the place in `ALGORITHM_ORDER`; other names follow, then the libraries."""
+    """Return the place in `ALGORITHM_ORDER`; other names, such as "auto", follow, then the libraries."""
     if algorithm in ALGORITHM_ORDER:
         return ALGORITHM_ORDER.index(algorithm)
     return len(ALGORITHM_ORDER) + (algorithm in VENDOR_LIBRARIES)
@@ -104,7 +104,7 @@ class Registry:
         """Return the highest level up to the named one that does not refuse, as `core.gpu.select` does; of a single
         kernel, that one. Raises KernelUnavailable."""
         kernels, reasons = self.of(case.op, direction), []
-        highest = len(ALGORITHM_ORDER) if algorithm == "auto" else rank(algorithm)
+        highest = rank(algorithm)
         for kernel in reversed(kernels):
             if len(kernels) > 1 and rank(kernel.algorithm) > highest:
                 continue

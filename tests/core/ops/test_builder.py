@@ -92,7 +92,7 @@ HUGE = Parameter("weight", (1 << 40, 1 << 40))
 CRAFTED = {
     "no nodes": lambda: Graph("empty", (), "photo"), "no photo": lambda: with_node(0, op="relu"),
     "photo of another name": lambda: with_node(0, name="image"),
-    "photo with strange attributes": lambda: with_node(0, attributes=MappingProxyType({"mean": (0.0,) * 3})),
+    "photo with strange attributes": lambda: with_node(0, attributes={key: (1.0,) * 3 for key in ("mean", "std", "x")}),
     "huge photo": lambda: with_node(0, shape=(1 << 30, 1 << 30, 3)),
     "promised shape": lambda: with_node(1, shape=(16, 16, 9)),
     "huge promised parameter": lambda: with_node(1, parameters=(HUGE,)),
@@ -103,7 +103,7 @@ CRAFTED = {
     "a second photo": lambda: with_node(1, op="photo"),
     "no output": lambda: replace(build("cnn", 3, image_size=16), output="nowhere"),
     "too many nodes": lambda: replace(graph := build("mlp", 3, image_size=16), nodes=(
-        *graph.nodes[:1], *(Node(f"r{i}", "relu", (PHOTO,), graph.photo_shape) for i in range(MAX_NODES + 1)))),
+        graph.nodes[0], *(Node(f"r{i}", "relu", (PHOTO,), graph.photo_shape) for i in range(MAX_NODES))), output=PHOTO),
 }  # fmt: skip
 
 
