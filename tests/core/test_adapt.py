@@ -35,7 +35,8 @@ def take_photos(count, seed, light=0):
 def known():
     """A model of four colours, with all that a finished training stores."""
     graph = network()
-    model = ModelFile(graph, initial_weights(graph, 0), CLASSES, SIDE, name="colours", figures={"test_accuracy": 0.9})
+    model = ModelFile(graph, initial_weights(graph, 0), CLASSES, SIDE, name="colours", figures={"test_accuracy": 0.9},
+                      sections={"data": {"sources": ["drawn"]}})
     train = take_photos(20, 0)
     predictor = Predictor(model, batch=16, threads=1, outputs=("relu",))
     features = compute_outputs(predictor, train.photos).features
@@ -87,7 +88,8 @@ def test_the_command_writes_a_model_for_the_place(place, known, capsys, monkeypa
     assert own.name.startswith("colours, place ")
     assert not any(name.startswith("test_") for name in own.figures), "they were measured with the head before"
     assert not {"test", "calibration"} & set(own.sections)
-    assert "20 photos of one place" in own.sections["data"]["sources"][-1]
+    first, last = own.sections["data"]["sources"]
+    assert (first, "20 photos of one place" in last) == ("drawn", True)
     assert len(own.learned.marks) == 20
     assert "leakage" not in said
     (place / "own.safetensors").rename(place / "known.safetensors")

@@ -34,5 +34,6 @@ def test_buffers_that_follow_each_other_share_their_place_the_same_every_time():
     arena = lay_out(lives)
     assert arena.bytes == 2 * 1024
     assert arena.offsets["a"] == arena.offsets["c"] != arena.offsets["b"]
-    lives = {f"b{i}": Lifetime(100 * (i % 3), i, i + 2) for i in range(9)}
+    lives = {f"b{i}": Lifetime(1000 * (i % 5), i, i + 1) for i in range(9)}
     assert lay_out(lives) == lay_out(dict(reversed(lives.items())))
+    assert lay_out(lives).bytes == 7 * 1024, "b3 and b4: in the order of their names they would need 10 KiB"

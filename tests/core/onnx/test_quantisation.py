@@ -57,16 +57,19 @@ def test_weights_are_rounded_by_half_a_step_of_their_filter(name):
 
 def test_what_is_only_moved_is_not_rounded_twice():
     graph, weights, photos = network("squeezenet1_1_bn")
-    scales = quantisation.quantise(graph, weights, seen_ranges(graph, weights, photos)).scales
+    ranges = seen_ranges(graph, weights, photos)
+    scales = quantisation.quantise(graph, weights, ranges).scales
     fire = graph.node("features.12")
     assert len({scales[name] for name in (*fire.inputs, fire.name)}) == 1
     assert scales["features.2"] == scales[graph.node("features.2").inputs[0]]
     assert len(set(scales.values())) > 10
-    assert graph.output not in scales
-    low, high = quantisation.photo_range(graph)
-    photo = scales[PHOTO]
-    assert (0 - photo.zero) * photo.step == pytest.approx(low, abs=photo.step)
-    assert (255 - photo.zero) * photo.step == pytest.approx(high, abs=photo.step)
+    assert not {graph.output, *(n.name for n in graph.nodes if n.op == "conv2d")} & scales.keys(), "they are activated"
+    mean, std = (np.array(graph.nodes[0].attributes[key]) for key in ("mean", "std"))
+    ranges[PHOTO] = (-mean / std).min(), ((1 - mean) / std).max()
+    for scale in set(scales.values()):
+        low, high = zip(*(ranges[name] for name in scales if scales[name] == scale), (0, 0), strict=True)
+        assert 255 * scale.step == pytest.approx(max(high) - min(low))
+        assert -scale.zero * scale.step == pytest.approx(min(low), abs=scale.step)
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -1,5 +1,7 @@
 """Every network of ours to ONNX and back: accepted by the checker, run by onnxruntime, read back to the same bits."""
 
+import json
+
 import numpy as np
 import onnx
 import pytest
@@ -114,7 +116,11 @@ def test_folding_at_the_border_gives_the_same_logits_without_batch_norms(read_ba
     assert_close(output(folded, golden.inputs()), golden.logits, 1e-5)
 
 
-def test_the_preprocessing_of_a_file_can_be_replaced(read_back):
+def test_the_preprocessing_is_in_the_file_and_can_be_replaced(read_back):
     golden = golden_training("cnn")
-    back = read_back(write_onnx(golden.graph, golden.weights), mean=(0.25,), std=(0.5,))
+    data = write_onnx(golden.graph, golden.weights)
+    described = json.loads(next(entry.value for entry in onnx.load_model_from_string(data).metadata_props))
+    wanted = {"layout": "NCHW", "colours": "grey", "height": 28, "width": 28, "scale": 1 / 255}
+    assert wanted.items() <= described.items()  # other programs read it
+    back = read_back(data, mean=(0.25,), std=(0.5,))
     assert (back.graph.nodes[0].attributes["mean"], back.classes, back.temperature) == ((0.25,), (), 1.0)
