@@ -50,7 +50,7 @@ def bits(words: tuple[int, int], count: int) -> Array:
 
 def threshold(rate: float) -> int:
     """Return ``rate`` of all 32-bit words: an element is dropped when its bits are below this."""
-    return min(int(rate * 2.0**32), MASK)
+    return int(rate * 2.0**32)
 
 
 MAX_RATE: Final = 0.99
@@ -72,18 +72,13 @@ def scales(attributes: Attributes, shape: Shape, mode: Mode) -> Array:
     return keep * np.float32(1 / (1 - rate))
 
 
-def _forward(call: Call) -> Result:
-    x = call.inputs[0]
-    return Result(x * scales(call.attributes, x.shape, call.mode).astype(x.dtype) if call.mode.training else x)
-
-
-def _backward(call: Call, result: Result, gradient: Array) -> Gradients:
-    if not call.mode.training:
-        return Gradients((gradient,))
-    return Gradients((gradient * scales(call.attributes, gradient.shape, call.mode).astype(gradient.dtype),))
+def _scaled(call: Call, x: Array) -> Array:
+    return x * scales(call.attributes, x.shape, call.mode).astype(x.dtype) if call.mode.training else x
 
 
 DROPOUT: Final = Op(
-    name="dropout", defaults={"rate": 0.5, "key": 0}, shape=_shape, forward=_forward, backward=_backward,
+    name="dropout", defaults={"rate": 0.5, "key": 0}, shape=_shape,
+    forward=lambda call: Result(_scaled(call, call.inputs[0])),
+    backward=lambda call, result, gradient: Gradients((_scaled(call, gradient),)),
     cost=lambda attributes, inputs, output: Cost(volume(output), 8 * volume(output)),
 )
