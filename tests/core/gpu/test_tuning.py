@@ -10,14 +10,16 @@ from core.device import Optimizer
 from core.errors import InputError
 from core.gpu import tuner, tuning
 from core.gpu.candidates import CANDIDATES
+from core.gpu.cost_model import estimate, rank_tiles, time_of
 from core.gpu.driver.device import open_device
 from core.gpu.explain import explain, frame_for, inside
 from core.gpu.gradients import Backward
 from core.gpu.hardware import Identity, typical
 from core.gpu.lowering import choose_backward, choose_forward
 from core.gpu.ops.conv.configurations import product_tiles
+from core.gpu.parts.tile import Tile
 from core.gpu.plan import CudaPlan
-from core.gpu.select import BACKWARD, FORWARD, INPUT, Case, Choice
+from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case, Choice, backward_segment
 from core.gpu.timing import Bench, write_choice
 from core.gpu.tuner import TuningTarget, accept, find_cases, measure_case
 from core.models.architectures import build
@@ -144,9 +146,11 @@ def test_the_users_measurements_count_more_than_shipped_ones(case, cache):
     assert [origin.split("(")[1].split(")")[0] for origin in table.origins] == ["shipped", "your own"]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"gpu": 1}', '{"gpu": "a", "capability": [9, 0]}'])
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"gpu": 1}', '{"gpu": "a", "capability": [9, 0]}', "SIZE"])
 def test_a_damaged_table_is_named_in_a_sentence(cache, text):
-    tuning.make_user_path(GPU).write_text(text)
+    path = tuning.make_user_path(GPU)
+    tuning.write_table(path, GPU, {tuning.Key("two numbers", (1, 1)): {}}, "test")
+    path.write_text(path.read_text() if text == "SIZE" else text)
     with pytest.raises(InputError, match=rf"{tuning.user_path(GPU).name} is not a tuning table: .* Remove the file"):
         tuning.load_table(GPU)
 
@@ -166,11 +170,33 @@ def test_every_shipped_table_names_its_gpu_and_command_and_its_entries_can_be_ch
     head, entries = tuning.read_table(path)
     assert head["gpu"] == GPU.name
     assert head["command"].startswith("leafclinic lab tune")
-    frame = frame_of("squeezenet1_0", 256, tuning=tuning.load_table(GPU))
-    sources = [row.source for step in frame.program.steps if step.op == "conv2d"
-               for row in CANDIDATES.consider(Case(frame, (step,), FORWARD)) if not row.reason]  # fmt: skip
-    assert set(sources) == {"measured"}
+    for name in ("squeezenet1_0", "mobilenetv2"):
+        frame = frame_of(name, 256, tuning=tuning.load_table(GPU))
+        sources = [row.source for step in frame.program.steps if step.op in ("conv2d", "depthwise_conv2d", "dense")
+                   for row in CANDIDATES.consider(Case(frame, (step,), FORWARD)) if not row.reason]  # fmt: skip
+        assert set(sources) == {"measured"}
     assert len(entries) > 400
+
+
+@pytest.mark.parametrize(("together", "wanted"), [(199.0, [BACKWARD]), (201.0, [WEIGHT, INPUT])])
+def test_gradients_are_computed_together_where_that_is_faster(together, wanted):
+    frame = frame_of()
+    cases = [case_of(frame, "features.3.squeeze", direction) for direction in (BACKWARD, WEIGHT, INPUT)]
+    frame.tuning = tuning.Table({case.key: entry(case, "pointwise_tma", together) for case in cases})
+    segment = backward_segment(CANDIDATES, frame, cases[0].steps)
+    assert [choice.case.direction for choice in segment.choices] == wanted
+
+
+def test_estimates_are_the_roofline_and_tiles_are_ranked_by_the_work_of_a_multiprocessor(case):
+    bytes_moved = 2 * (32 * 55 * 55 * (16 + 64) + 16 * 64 + 64)
+    for direction, products in ((FORWARD, 1), (BACKWARD, 2)):
+        moved = products * (bytes_moved - 2 * 17 * 64) + 2 * 17 * 64
+        assert estimate(case.frame, case.steps, direction, 0.5) == pytest.approx(1e6 * moved / 4.8e12 / 0.5 + 2)
+    tile = Tile(64, 32, 64, 3, 2, 2, 2)  # 4 warps a block, two blocks at once
+    assert [time_of(tile, blocks, 10) for blocks in (10, 20, 21)] == [10240, 10240, 15360]
+    narrow, wide = Tile(64, 32), Tile(64, 64)
+    assert rank_tiles((wide, narrow), 640, 32, 10) == (narrow,)
+    assert rank_tiles((narrow, wide), 64000, 64, 10) == (wide, narrow)
 
 
 class FakeBench:
