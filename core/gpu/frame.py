@@ -112,7 +112,7 @@ class Frame:
     def add(self, launch: Launch) -> None:
         if self._joins == 1 and launch.stream == 0:
             launch = replace(launch, join=True)
-        self._joins = max(0, self._joins - (launch.stream == 0))
+        self._joins -= launch.stream == 0
         self.launches.append(launch)
 
     def join_after_next(self) -> None:

@@ -300,7 +300,7 @@ class CudaPlan(Plan):
 
     def release(self) -> None:
         """Copy the state to the host and free everything, for `core.gpu.driver.device.reset`."""
-        self._released = (self.weights(), self.state() if self.training else {})
+        self._released = self.weights(), self.state()
         self._free()
 
     def restore(self) -> None:

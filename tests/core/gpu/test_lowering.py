@@ -1,5 +1,6 @@
 """What the GPU plan does before there is a GPU: launches, memory, packed filters, and its sentence without one."""
 
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,8 +11,9 @@ from core.errors import DeviceError, KernelUnavailable, OutOfMemory
 from core.gpu.compilation.arrays import words
 from core.gpu.driver.device import problem
 from core.gpu.frame import Frame
+from core.gpu.graph_capture import record_streams
 from core.gpu.hardware import typical
-from core.gpu.launch import RELU, Tensor, intervals_of
+from core.gpu.launch import RELU, Tensor, intervals_of, vectors_per_row
 from core.gpu.lowering import write_forward, write_launches
 from core.gpu.ops.conv.geometry import THREE, slices_of
 from core.gpu.ops.conv.implicit_gemm import find_phase
@@ -103,7 +105,32 @@ def test_filters_in_vectors_give_the_convolution():
     np.testing.assert_allclose(got, np.einsum("tyxc,ftc->yxf", windows, weight.reshape(32, 9, channels)), atol=1e-12)
 
 
-def test_arrays_alive_together_never_overlap_also_beside_stream_one():
+def check_waits(launches, intervals, monkeypatch):
+    """Stream 1 waits for stream 0, stream 0 for launches of stream 1 two intervals before, at a join and at the end
+    for all."""
+    ended, before = {0: set(), 1: set()}, []
+
+    class Clock:
+        def record(self, stream):
+            self.seen = set(ended[stream])
+
+        def hold(self, stream):
+            ended[stream] |= self.seen
+
+    def run(launch, stream):
+        assert stream == launch.stream
+        before.append(set(ended[stream]))
+        ended[stream].add(len(before) - 1)
+
+    monkeypatch.setattr("core.gpu.graph_capture.Event", Clock)
+    record_streams(launches, 0, 1, run)
+    for i, launch in enumerate(launches):
+        beside = {j for j in range(i) if launches[j].stream and (launch.join or intervals[j] <= intervals[i] - 2)}
+        assert {j for j in range(i) if not launches[j].stream} | (set() if launch.stream else beside) <= before[i]
+    assert ended[0] == set(range(len(launches)))
+
+
+def test_arrays_alive_together_never_overlap_also_beside_stream_one(monkeypatch):
     frame = frame_of("squeezenet1_0", size=64)
     lives, intervals = frame.lifetimes(), intervals_of(frame.launches)
     arena = lay_out(lives)
@@ -113,6 +140,7 @@ def test_arrays_alive_together_never_overlap_also_beside_stream_one():
             end = max((j for j, w in enumerate(intervals) if w <= intervals[i] + 1), default=i)
             assert used
             assert all(lives[n].last >= end for n in used)
+    check_waits(frame.launches, intervals, monkeypatch)
     names = list(lives)
     for a in names:
         for b in names:
@@ -129,9 +157,13 @@ def test_the_largest_batch_that_fits_is_found(room, wanted):
 @pytest.mark.parametrize(("of_one", "advice"), [(1 << 30, "A batch of 3 fits"), (4 << 30, "Not even one photo fits")])
 def test_a_plan_that_fits_is_not_counted_again_and_one_that_does_not_is_told_what_does(of_one, advice):
     require_room(8, 8 * of_one, RESERVE + 8 * of_one, lambda _: pytest.fail("counted"))
-    with pytest.raises(OutOfMemory, match=r"A batch of 8 photos needs .* GiB on the GPU") as caught:
+    said = f"A batch of 8 photos needs {8 * of_one >> 30}.0 GiB on the GPU, where 3.2 GiB are free. {advice}"
+    with pytest.raises(OutOfMemory, match=re.escape(said)):
         require_room(8, 8 * of_one, RESERVE + (3 << 30), lambda batch: of_one * batch)
-    assert advice in str(caught.value)
+
+
+def test_rows_of_threads_are_as_wide_as_a_divisor_of_the_vectors_that_keeps_warps_busy():
+    assert [vectors_per_row(vectors, 256) for vectors in (3, 57, 128)] == [3, 19, 64]
 
 
 @pytest.mark.parametrize("divisor", [1, 2, 3, 7, 54, 2916, 11881, 50176, 2**20 + 7])

@@ -61,6 +61,7 @@ def test_a_step_is_captured_once_and_then_replayed(driver):
     for _ in range(3):
         plan.train_step(batch, 0.1)
     assert (driver.launches, driver.replays) == (launches, 4)
+    assert plan._lists["accumulate"][0] == plan._lists["gradient"][0], "with the same addresses"
     assert int(plan.state()["step"]) == 4
     plan.close()
 
@@ -274,6 +275,7 @@ def test_a_plan_looks_at_the_photos_and_backgrounds_of_another_also_after_a_rese
         other.predict(batch)
         settings = other._control.settings
         assert settings.source.address == owner._blocks["photos"].address
+        assert list(other._control.index[:2]) == [8, 1]
         assert (settings.source.height, settings.backgrounds.width) == (30, 9)
         assert settings.masks.address == owner._blocks["masks"].address
         assert settings.backgrounds.address == owner._blocks["backgrounds"].address

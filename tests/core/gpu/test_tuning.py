@@ -1,12 +1,12 @@
 """Tuning tables and the tuner without a GPU: keys, damaged files, resuming, and that nothing gets slower."""
 
 import math
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
-from core.device import Optimizer
 from core.errors import InputError
 from core.gpu import tuner, tuning
 from core.gpu.candidates import CANDIDATES
@@ -18,15 +18,13 @@ from core.gpu.hardware import Identity, typical
 from core.gpu.lowering import choose_backward, choose_forward
 from core.gpu.ops.conv.configurations import product_tiles
 from core.gpu.parts.tile import Tile
-from core.gpu.plan import CudaPlan
 from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case, Choice, backward_segment
 from core.gpu.timing import Bench, write_choice
-from core.gpu.tuner import TuningTarget, accept, find_cases, measure_case
+from core.gpu.tuner import TuningTarget, accept, find_cases, measure_case, ready_plan
 from core.models.architectures import build
 from core.models.init import initial_weights
 from core.ops.builder import with_loss
 from core.program import lower
-from tests.helpers.gpu_network import batch_for
 from tests.helpers.pretended_gpu import pretend
 
 GPU = Identity("NVIDIA H200", (9, 0), "CUDA 13.0")
@@ -280,7 +278,7 @@ def test_every_way_is_launched_and_timed_and_both_steps_are_compared(monkeypatch
     run = tuner.tune(open_device(), target(batch=2), tuning.EMPTY, measured, lambda n: saved.append(len(n)), math.inf)
     events = list(run)
     assert saved[:3] == [1, 2, 3]
-    assert events[-1].text.startswith("the whole step takes")
+    assert re.fullmatch(r"the whole step takes [\d.]+ ms, before [\d.]+ ms", events[-1].text)
     assert all(rows and all(row.microseconds > 0 for row in rows.values()) for rows in measured.values())
     assert driver.launches > driver.replays > len(measured)
     assert not driver.blocks
@@ -314,9 +312,9 @@ def test_no_array_of_a_captured_choice_is_freed_before_all_are_timed(monkeypatch
 def test_what_launches_add_to_a_captured_step_adds_up(monkeypatch, cache):
     pretend(monkeypatch)
     of = target()
-    plan = CudaPlan(of.graph, batch=8, training=True, precision="mixed", optimizer=Optimizer("adam"))
-    plan.load(of.weights)
-    found = plan.time_inside(batch_for(of.graph, 8))
+    plan, batch = ready_plan(of, table := tuning.Table())
+    assert (plan.frame.tuning is table, plan.frame.arithmetic) == (True, "bf16")
+    found = plan.time_inside(batch)
     choices = explain(plan.frame)
     times, others = inside(choices, found)
     plan.close()
@@ -336,8 +334,9 @@ def test_new_entries_with_which_the_whole_step_is_slower_are_not_kept(bench, mon
     cases = find_cases(tuner._frame(H200, target()), tuning.EMPTY)
     first = next(iter(cases))
     before, measured = tuning.Table({first: entry(cases[first][0])}), {}
-    last = list(tuner.tune(H200, target(), before, measured, lambda entries: None, math.inf))[-1]
-    assert measured == before.entries
+    saved = []
+    last = list(tuner.tune(H200, target(), before, measured, lambda now: saved.append(dict(now)), math.inf))[-1]
+    assert measured == saved[-1] == before.entries
     assert "without" in last.text
 
 
