@@ -11,6 +11,7 @@ from core.errors import DeviceError, KernelUnavailable, OutOfMemory
 from core.gpu.compilation.arrays import words
 from core.gpu.driver.device import problem
 from core.gpu.frame import Frame
+from core.gpu.gradients import Backward
 from core.gpu.graph_capture import record_streams
 from core.gpu.hardware import typical
 from core.gpu.launch import RELU, Tensor, intervals_of, vectors_per_row
@@ -147,6 +148,22 @@ def test_arrays_alive_together_never_overlap_also_beside_stream_one(monkeypatch)
             if a < b and lives[a].first <= lives[b].last and lives[b].first <= lives[a].last:
                 x, y = arena.offsets[a], arena.offsets[b]
                 assert x + lives[a].bytes <= y or y + lives[b].bytes <= x, (a, b)
+
+
+def test_gradients_of_channels_are_added_after_the_first_and_masked_where_one_activation_wrote_them():
+    b = Builder("joined", (8, 8, 3), (0.5,) * 3, (0.5,) * 3)
+    x = b.add("relu", "relu", b.add("conv2d", "one", "photo", filters=8))
+    frame = lowered(b.graph(b.add("concat", "both", x, b.add("conv2d", "two", x, filters=16))), training=False)
+    (one, two), both = frame.program.steps, frame.program.output
+    backward, whole = Backward(frame, False), Backward(frame, False)
+    first, again = backward.target(one.output), backward.target(one.output)
+    assert (first.masking, first.mask, first.accumulate, again.accumulate) == ("relu", frame.tensor(one.output), 0, 1)
+    assert (backward.reached(one), backward.reached(two), backward.target(two.output).mask) == (True, False, None)
+    assert whole.target(one.output, reads=False).mask is None
+    with pytest.raises(KernelUnavailable, match="overlapping parts of both"):
+        whole.target(both)
+    assert Backward(frame, False).target(both).mask is None
+    assert [backward.target(both) and backward.lacks_mask(step) for step in (one, two)] == [True, False]
 
 
 @pytest.mark.parametrize(("room", "wanted"), [(0, 0), (99, 0), (110, 1), (111, 1), (199, 9), (200, 10), (10**6, 10)])
