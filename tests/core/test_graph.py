@@ -21,18 +21,6 @@ def test_every_network_goes_to_json_and_comes_back_equal_also_with_a_loss(name):
         assert from_dict(to_dict(each)) == each
 
 
-def test_a_graph_answers_for_its_nodes_parameters_and_users():
-    graph = build("squeezenet1_1", 5)
-    assert (graph.classes, graph.photo_shape) == (5, (224, 224, 3))
-    assert graph.node("features.3").op == "concat"
-    assert [u.name for u in graph.users("features.3.squeeze_activation")] == [
-        "features.3.expand1x1", "features.3.expand3x3",
-    ]  # fmt: skip
-    assert graph.parameters()["features.3.squeeze.weight"].shape == (16, 1, 1, 64)
-    with pytest.raises(KeyError):
-        graph.node("features.99")
-
-
 def broken(change):
     raw = to_dict(build("mlp", 3, image_size=16))
     change(raw)

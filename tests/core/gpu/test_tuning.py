@@ -192,8 +192,12 @@ def test_estimates_are_the_roofline_and_tiles_are_ranked_by_the_work_of_a_multip
         assert estimate(case.frame, case.steps, direction, 0.5) == pytest.approx(1e6 * moved / 4.8e12 / 0.5 + 2)
     tile = Tile(64, 32, 64, 3, 2, 2, 2)  # 4 warps a block, two blocks at once
     assert [time_of(tile, blocks, 10) for blocks in (10, 20, 21)] == [10240, 10240, 15360]
+    slow = case_of(frame_of(precision="float32"), "features.12.expand3x3")
+    flops, rate = 2 * 32 * 13 * 13 * 256 * 9 * 64, slow.frame.hardware.rate("float32")
+    assert estimate(slow.frame, slow.steps, FORWARD, 1.0) == pytest.approx(1e6 * flops / rate + 2)
     narrow, wide = Tile(64, 32), Tile(64, 64)
     assert rank_tiles((wide, narrow), 640, 32, 10) == (narrow,)
+    assert len(rank_tiles((Tile(64, 72), Tile(64, 80)), 640, 70, 10)) == 2
     assert rank_tiles((narrow, wide), 64000, 64, 10) == (wide, narrow)
 
 

@@ -58,16 +58,6 @@ def test_squeezenet_needs_the_work_that_is_published_and_the_wide_one_adds_input
     assert [node.inputs for node in graph.nodes if node.op == "add"] == around
 
 
-def test_batch_norm_stands_after_every_convolution_of_the_features_and_before_its_relu():
-    graph = build("squeezenet1_1_bn", 10, image_size=64)
-    for node in graph.nodes:
-        if node.op == "conv2d" and node.name != "classifier.1":
-            assert [p.role for p in node.parameters] == ["weight"]
-            assert [u.name for u in graph.users(node.name)] == [f"{node.name}_bn"]
-            assert [u.op for u in graph.users(f"{node.name}_bn")] == ["relu"]
-    assert [p.role for p in graph.node("classifier.1").parameters] == ["weight", "bias"]
-
-
 def test_the_small_networks_have_the_weights_of_the_report_and_take_grey_digits():
     graph = build("cnn", 10, image_size=28, channels=1, padding="valid")
     assert [graph.node(name).shape for name in ("conv1", "conv2", "pool")] == [(24, 24, 8), (20, 20, 8), (10, 10, 8)]
