@@ -88,7 +88,7 @@ SOUND = {
         {"opset": 10}),
     "dense after flatten": ([STRIDED, node("Flatten", "c", "f"), node("Gemm", "f dw db", "y", transB=1)], CONV | DENSE,
         {}),
-    "dense after sum and softmax": ([STRIDED, node("Flatten", "c", "f"), node("Relu", "f", "r"), node("Add", "r f", "a"),
+    "dense after sum, softmax": ([STRIDED, node("Flatten", "c", "f"), node("Relu", "f", "r"), node("Add", "r f", "a"),
         node("Softmax", "a", "s", axis=1), node("Gemm", "s dw db", "y", transB=1)], CONV | DENSE, {}),
     "dense with factors": ([STRIDED, node("Flatten", "c", "f"), node("Gemm", "f dt db", "y", alpha=0.5, beta=2.0)],
         CONV | {"dt": weights(6 * 4 * 5, 4), "db": weights(1, 4)}, {}),
