@@ -14,15 +14,14 @@ from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
 from core.gpu.graph_capture import record_streams
 from core.gpu.hardware import typical
-from core.gpu.launch import RELU, Tensor, intervals_of, vectors_per_row
+from core.gpu.launch import RELU, intervals_of, vectors_per_row
 from core.gpu.lowering import write_forward, write_launches
-from core.gpu.ops.conv.geometry import THREE, slices_of
+from core.gpu.ops.conv.geometry import slices_of
 from core.gpu.ops.conv.implicit_gemm import find_phase
-from core.gpu.ops.conv.operands import Operands, pack_backward, pack_forward, positions_of, taps_of
+from core.gpu.ops.conv.operands import pack_backward
 from core.gpu.parts.vectors import fast_divisor
 from core.gpu.plan import CudaPlan
 from core.gpu.sizes import RESERVE, fitting_batch, require_room
-from core.gpu.sm90.filters import pack_vectors
 from core.models.architectures import MODELS, build
 from core.ops.builder import Builder, with_loss
 from core.ops.window import Window
@@ -90,20 +89,6 @@ def test_what_is_between_the_photos_convolution_and_its_pool_is_in_memory_only_t
         write_forward(frame)
         assert (between in frame.lifetimes()) == bool(kept)
         assert (frame.launches[1].recipe.factory == "make_image_pool") != bool(kept)
-
-
-def test_filters_in_vectors_give_the_convolution():
-    """Tap by tap and vector by vector, in the order of the kernels of Hopper; `test_sm90_halo` has rotated ones."""
-    draw, channels, side, size = np.random.default_rng(0), 48, 5, 32
-    weight = draw.normal(size=(32, 3, 3, channels))
-    packed = weight.reshape(-1)[pack_vectors([np.arange(weight.size).reshape(weight.shape)], size)]
-    wide = np.pad(draw.normal(size=(side, side, channels)), ((1, 1), (1, 1), (0, 0)))
-    windows = np.stack([wide[i : i + side, j : j + side] for i in range(3) for j in range(3)])
-    got = np.zeros((side, side, len(weight)))
-    for block, tap, vector in np.ndindex(packed.shape[:3]):
-        first = block * size // 2 + vector * 8
-        got += windows[tap, ..., first : first + 8] @ packed[block, tap, vector].T
-    np.testing.assert_allclose(got, np.einsum("tyxc,ftc->yxf", windows, weight.reshape(32, 9, channels)), atol=1e-12)
 
 
 def check_waits(launches, intervals, monkeypatch):
@@ -191,47 +176,11 @@ def test_the_fast_division_is_exact(divisor):
         assert (((n * multiplier) >> 32) + n) >> shift == n // divisor
 
 
-def test_packed_filters_and_their_positions_are_inverse():
-    shape = (10, 3, 3, 12)
-    x = Tensor(0, 9, 9, 12, 16, 2)
-    window = Window((3, 3), (1, 1), (1, 1, 1, 1))
-    taps = taps_of(x, window, False)
-    indices = np.arange(int(np.prod(shape)), dtype=np.int32).reshape(shape)
-    packed = pack_forward(indices, taps, 2)
-    flat = packed[:, : taps.total].reshape(-1)
-    assert np.array_equal(flat[positions_of(flat)], indices.reshape(-1))
-    assert (packed >= 0).sum() == indices.size
-
-
-def test_a_photos_window_is_unfolded_into_whole_fragments():
-    photo = Tensor(0, 224, 224, 3, 4, 2)
-    taps = taps_of(photo, Window((7, 7), (2, 2), (0, 0, 0, 0)), True)
-    assert (taps.kernel, taps.channels) == ((7, 1), 32)
-    indices = np.arange(96 * 147, dtype=np.int32).reshape(96, 7, 7, 3)
-    packed = pack_forward(indices, taps, 2)
-    assert packed[5, 3 * 32 + 2 * 4 + 1] == indices[5, 3, 2, 1]
-
-
 @pytest.mark.parametrize(("name", "slices"), [("halves", 1), ("strided", 2)])
-def test_a_convolution_in_groups_has_zeros_only_for_other_groups_of_a_slice(name, slices):
+def test_a_convolution_in_groups_is_computed_in_slices_of_whole_vectors(name, slices):
     frame = frame_of("rare")
     step = next(s for s in frame.program.steps if s.node == name)
-    own, wide = frame.indices(f"{name}.weight"), frame.filters(step, slices)
-    groups, (filters, channels) = step.attributes["groups"], (step.output.shape[-1], step.inputs[0].shape[-1])
     assert slices_of(frame, step) == slices
-    assert wide.shape == (filters, 3, 3, channels // slices)
-    for g in range(groups):
-        rows, first = slice(g * filters // groups, (g + 1) * filters // groups), g % (groups // slices) * own.shape[3]
-        assert np.array_equal(wide[rows, ..., first : first + own.shape[3]], own[rows])
-    assert (wide >= 0).sum() == own.size
-    width = -(-filters // slices // 8) * 8
-    x = Tensor(0, 9, 9, channels // slices, 40, 2)
-    taps = taps_of(x, THREE, False)
-    rows = pack_forward(wide, taps, 2)[:filters, : taps.total].reshape(slices, -1, taps.total)
-    partial = [np.append(np.pad(part, ((0, width - len(part)), (0, 0))), np.arange(width)) for part in rows]
-    places = Operands(x, THREE, taps, lambda: wide, slices).gradient_positions(2, True)
-    assert np.array_equal(np.concatenate(partial)[places[: own.size]], own.reshape(-1))
-    assert np.array_equal(np.concatenate(partial)[places[own.size :]], np.arange(filters) % (filters // slices))
     made = [n for n in frame.launches if n.layer == name and n.recipe.module == "ops.conv.implicit_gemm"]
     phases = np.prod(step.attributes["stride"])  # of the input gradient
     assert [launch.grid[2] for launch in made] == [slices, slices * phases]

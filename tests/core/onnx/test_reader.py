@@ -15,7 +15,7 @@ from core.ops.network import forward
 from core.ops.photo import identity_augmentation, transform
 from tests.helpers.compare import assert_close
 from tests.helpers.noise import noise
-from tests.helpers.onnx_files import CONV, F32, HEAD, I64, NORM, SOUND, model, node, weights
+from tests.helpers.onnx_files import CONV, DENSE, F32, HEAD, I64, NORM, SOUND, STRIDED, model, node, weights
 
 
 def read(data, tmp_path, **options):
@@ -55,10 +55,10 @@ def test_every_opset_from_7_to_the_newest_is_read(opset, tmp_path):
 
 
 def test_a_softmax_at_the_end_and_parts_that_the_output_does_not_need_are_left_out(tmp_path):
-    nodes = [node("Conv", "x w b", "last"), *HEAD[:1], node("Flatten", "g", "z"), node("Softmax", "z", "y")]
-    imported = read(model(nodes, CONV), tmp_path)
-    assert "softmax" not in {n.op for n in imported.graph.nodes}
-    assert imported.graph.classes == 6
+    dense = node("Gemm", "f dw db", "z", transB=1)
+    nodes = [STRIDED, node("Flatten", "c", "f"), dense, node("Softmax", "z", "y", axis=-1)]
+    imported = read(model(nodes, CONV | DENSE), tmp_path)
+    assert [n.op for n in imported.graph.nodes] == ["photo", "conv2d", "flatten", "dense"]
     nodes = [node("Conv", "x w b", "last"), node("Conv", "x w b", "unused"), *HEAD]
     imported = read(model(nodes, CONV), tmp_path)
     assert len(imported.weights) == 2
