@@ -52,14 +52,6 @@ def test_what_makes_no_sense_is_refused_with_a_sentence(op, inputs, attributes, 
         started().add(op, "node", *inputs, **attributes)
 
 
-def test_two_nodes_of_one_name_are_refused():
-    b = started()
-    b.add("relu", "same", PHOTO)
-    for name in ("same", PHOTO, LABEL):
-        with pytest.raises(ValueError, match="two nodes named"):
-            b.add("relu", name, PHOTO)
-
-
 @pytest.mark.parametrize("weights", [(1.0,), (1.0, 2.0, -1.0), (1.0, 2.0, float("nan"))])
 def test_class_weights_that_do_not_fit_are_refused(weights):
     with pytest.raises(ValueError, match="class_weights must be"):
