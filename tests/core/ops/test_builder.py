@@ -80,6 +80,10 @@ def with_node(index, **changes):
     return replace(graph, nodes=tuple(nodes))
 
 
+def with_last(name):
+    return replace(with_node(-1, name=name), output=name)
+
+
 HUGE = Parameter("weight", (1 << 40, 1 << 40))
 CRAFTED = {
     "no nodes": lambda: Graph("empty", (), "photo"), "no photo": lambda: with_node(0, op="relu"),
@@ -89,8 +93,8 @@ CRAFTED = {
     "promised shape": lambda: with_node(1, shape=(16, 16, 9)),
     "huge promised parameter": lambda: with_node(1, parameters=(HUGE,)),
     "missing parameter": lambda: with_node(1, parameters=()), "unknown op": lambda: with_node(2, op="execute"),
-    "loop": lambda: with_node(1, inputs=("relu1",)), "twice the same name": lambda: with_node(2, name="conv1"),
-    "node named label": lambda: with_node(2, name=LABEL),
+    "loop": lambda: with_node(1, inputs=("relu1",)), "twice the same name": lambda: with_last("conv1"),
+    "node named label": lambda: with_last(LABEL),
     "attribute of another kind": lambda: with_node(1, attributes=MappingProxyType({"filters": "8"})),
     "a second photo": lambda: with_node(1, op="photo"),
     "no output": lambda: replace(build("cnn", 3, image_size=16), output="nowhere"),
