@@ -57,7 +57,7 @@ def rank_tiles(tiles: Iterable[Tile], rows: int, columns: int, processors: int) 
         return -(-columns // tile.columns) * tile.columns
 
     known = list(tiles)
-    most = max(WASTE * columns, 16, min(map(padded, known), default=0))
+    most = max(WASTE * columns, min(map(padded, known), default=0))
     return tuple(sorted(
         (tile for tile in known if padded(tile) <= most),
         key=lambda tile: time_of(tile, -(-rows // tile.rows) * -(-columns // tile.columns), processors),
