@@ -118,7 +118,8 @@ def test_folding_at_the_border_gives_the_same_logits_without_batch_norms(read_ba
 
 def test_the_preprocessing_is_in_the_file_and_can_be_replaced(read_back):
     golden = golden_training("cnn")
-    data = write_onnx(golden.graph, golden.weights)
+    data = write_onnx(golden.graph, golden.weights, more={"labels": json.dumps((0, 1) * 5)})
+    assert (read_back(data).labels, read_back(data).views) == ((0, 1) * 5, 1)
     described = json.loads(next(entry.value for entry in onnx.load_model_from_string(data).metadata_props))
     wanted = {"layout": "NCHW", "colours": "grey", "height": 28, "width": 28, "scale": 1 / 255}
     assert wanted.items() <= described.items()  # other programs read it
