@@ -17,16 +17,21 @@ def test_dies(): os._exit(3)
 """
 
 
-@pytest.mark.thorough
-def test_outcomes_are_counted_also_of_tests_that_die_or_take_too_long(tmp_path, monkeypatch):
+@pytest.fixture
+def start(tmp_path, monkeypatch):
     (tmp_path / "test_some.py").write_text(TESTS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setattr(gpu_tests, "PAUSE", 0.2)
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT"):  # of the process that runs this test
         monkeypatch.delenv(name, raising=False)
-    names = [f"test_some.py::test_{word}" for word in ("good", "bad", "left_out", "dies", "slow")]
-    part = gpu_tests.start_tests("some", tmp_path, names, "-p", "no:pytestqt", "-n", "1", "--timeout", "3")
+    plain, names = ("-p", "no:pytestqt", "-n", "1"), "test_some.py::test_{}".format
+    return lambda words, *more: gpu_tests.start_tests("some", tmp_path, list(map(names, words)), *plain, *more)
+
+
+@pytest.mark.thorough
+def test_outcomes_are_counted_also_of_tests_that_die_or_take_too_long(start):
+    part = start(("good", "bad", "left_out", "dies", "slow"), "--timeout", "3")
     gpu_tests.watch([part], 60, lambda part: None)
     outcome = part.found()
     assert (outcome["passed"], outcome["failed"], outcome["skipped"]) == (1, 3, 1)
@@ -34,6 +39,13 @@ def test_outcomes_are_counted_also_of_tests_that_die_or_take_too_long(tmp_path, 
     assert "one is not two" in outcome["failures"]["test_some.py::test_bad"]
     assert not outcome["unfinished"]
     assert "test_some.py::test_good" in outcome["slowest"]
+
+
+@pytest.mark.thorough
+def test_what_does_not_end_in_time_is_named(start):
+    part = start(("good", "slow"))
+    gpu_tests.watch([part], 8, lambda part: None)
+    assert (part.found()["unfinished"], part.found()["passed"]) == (["test_some.py::test_slow"], 1)
 
 
 def test_a_half_written_line_of_the_log_waits():
