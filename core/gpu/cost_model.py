@@ -40,14 +40,14 @@ LOADED: Final = 32
 """Products in the time of one element's copy to shared memory."""
 
 
-def time_of(tile: Tile, blocks: int, processors: int) -> float:
+def time_of(tile: Tile, blocks: int, processors: int, filled: int = FILLED) -> float:
     """Relative time of `blocks` blocks per unit of their depth: multiplications, and loads of rows and columns.
 
-    A multiprocessor's time is that of its blocks. With fewer than `FILLED` warps it is proportionally longer.
+    A multiprocessor's time is that of its blocks. With fewer than `filled` warps it is proportionally longer.
     """
     each = -(-blocks // processors)
     warps = min(tile.blocks, each) * tile.threads // 32
-    return each * (tile.rows * tile.columns + LOADED * (tile.rows + tile.columns)) / min(1.0, warps / FILLED)
+    return each * (tile.rows * tile.columns + LOADED * (tile.rows + tile.columns)) / min(1.0, warps / filled)
 
 
 def rank_tiles(tiles: Iterable[Tile], rows: int, columns: int, processors: int) -> tuple[Tile, ...]:

@@ -57,8 +57,13 @@ BLOCKS: Final = (1, 2, 3, 4, 8)
 """Blocks of a weight gradient per multiprocessor, into which its pixels are split."""
 MINIMUM: Final = 64
 """Fewest pixels per block of a weight gradient: with fewer, writing partial sums costs more."""
-STARTING: Final = 2
+STARTING: Final = 1
 """Stages in the time that a block of a weight gradient takes for its first loads and for writing its result."""
+SUMS_FILLED: Final = 9
+"""`core.gpu.cost_model.FILLED` of weight gradients."""
+ADDED: Final = 2
+"""Products in the time of writing and adding one partial sum of a weight. These three are fitted to
+benchmarks/results/weight_tiles-nvidia-h200.json."""
 
 FMA_FRAGMENTS: Final = 8
 """Most fragments of 16 x 8 sums per warp without tensor cores: more would spill."""
@@ -115,9 +120,11 @@ def weight_tiles(case: Case) -> tuple[tuple[Tile, int], ...]:
     pixels, found = frame.batch * dy.height * dy.width, []
     for tile in _tiles(WEIGHT, frame, lambda tile: weight_gradient.shared_bytes(tile, frame.element)):
         tiles = of.slices * blocks_of(dy.padded, tile.rows) * blocks_of(of.taps.total, tile.columns)
+        weights = of.slices * dy.padded * of.taps.total
         for blocks in BLOCKS:
             split = split_of(tile, blocks, pixels, tiles, frame.processors)
-            stages = split // tile.depth + STARTING
-            time = stages * tile.depth * time_of(tile, tiles * blocks_of(pixels, split), frame.processors)
+            stages, splits = split // tile.depth + STARTING, blocks_of(pixels, split)
+            time = stages * tile.depth * time_of(tile, tiles * splits, frame.processors, SUMS_FILLED)
+            time += ADDED * splits * weights if splits > 1 else 0
             found.append((time, (tile, blocks)))
     return tuple(configuration for _, configuration in sorted(found))
