@@ -74,7 +74,6 @@ class Loader:
         """The batches of an epoch from index `first` on, equal to those of a full epoch; closing it ends its thread."""
         order = self.order(epoch)
         times = occurrences(order)
-        gather = self._gather_share if self.training and self.ranks > 1 else self.gather
         together = max(1, DRAWN // self.batch)  # steps
 
         @lru_cache(1)
@@ -83,10 +82,12 @@ class Loader:
             return self.draw(epoch, order[part], times[part])
 
         def gather_step(step: int) -> PhotoBatch:
+            part = slice(step * self.batch, (step + 1) * self.batch)
+            if self.training and self.ranks > 1:
+                return self._gather_share(epoch, order[part], times[part])
             number, place = divmod(step, together)
             drawn = draw(number)[place * self.batch : (place + 1) * self.batch]
-            part = slice(step * self.batch, (step + 1) * self.batch)
-            return gather(epoch, order[part], times[part], drawn)
+            return self.gather(epoch, order[part], times[part], drawn)
 
         steps = range(first, self.steps) if self.training else range(first + self.rank, self.steps, self.ranks)
         with closing(map_ahead(gather_step, steps, 1, AHEAD)) as ready:
@@ -100,12 +101,13 @@ class Loader:
                     self._pages.check()  # a CPU plan reads the photos in place
                 yield batch
 
-    def _gather_share(self, epoch: int, chosen: Array, times: Array, augmentation: Array) -> PhotoBatch:
+    def _gather_share(self, epoch: int, chosen: Array, times: Array) -> PhotoBatch:
         """This rank's share of a batch; if the batch has too few photos, one without a label."""
         parts = -(-self.batch // (self.ranks * self.part))
         first = self.rank * parts * self.part
         share = slice(first, first + parts * self.part) if first < len(chosen) else slice(1)
-        mine = self.gather(epoch, chosen[share], times[share], augmentation[share])
+        rows, earlier = chosen[share], times[share]
+        mine = self.gather(epoch, rows, earlier, self.draw(epoch, rows, earlier))
         if first >= len(chosen):
             mine = replace(mine, labels=np.array([-1], np.int32))
         return replace(mine, first=first, parts=parts, step_labels=self.labels[chosen])
