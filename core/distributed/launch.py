@@ -124,9 +124,10 @@ def run_rank(work: Callable[[RankEnvironment], int]) -> int:
         return work(environment)
     except errors.RankLost as error:
         first = min(set(range(environment.size)) - set(error.ranks))
-        if environment.mpi and environment.rank > first:
-            time.sleep(GRACE_SECONDS)  # that rank reports it, and MPI ends this one
-        elif not environment.rendezvous:
+        reports = environment.rank == first or not environment.mpi
+        if environment.mpi and not (reports and error.ranks):  # nobody is missing for a rank that was stopped itself
+            time.sleep(GRACE_SECONDS)  # another one reports it, and MPI ends this one
+        if reports and not environment.rendezvous:
             raise
         os._exit(errors.EXIT_LOST)  # the launcher names the rank
     except errors.LeafClinicError as error:

@@ -44,11 +44,7 @@ class MpiCommunicator(Communicator):
         super().__init__(environment.rank, environment.size, environment.machine_rank)
         self._ranks = MPI.COMM_WORLD
         self._alive = dict.fromkeys(set(range(self.size)) - {self.rank}, time.monotonic())
-        self._heartbeat = Heartbeat(self._signal)
-
-    def _signal(self) -> None:
-        for rank in self._alive:
-            self._ranks.Isend(np.zeros(1, np.uint8), rank, ALIVE)
+        self._heartbeat = Heartbeat(lambda: self._tell(ALIVE))
 
     def average_gradients(self, blocks: Sequence[tuple[int, int]], stream: Any = None) -> None:
         for address, count in blocks:
@@ -72,10 +68,13 @@ class MpiCommunicator(Communicator):
         self._wait_for(self._ranks.Iallgatherv(np.frombuffer(content, np.uint8), (whole, lengths)))
         return [part.tobytes() for part in np.split(whole, np.cumsum(lengths)[:-1])]
 
+    def _tell(self, tag: int) -> None:
+        for rank in self._alive:
+            self._ranks.Isend(np.zeros(1, np.uint8), rank, tag)
+
     def silent_ranks(self) -> tuple[int, ...]:
-        others = set(range(self.size)) - {self.rank}
-        for rank in others:
-            self._ranks.Isend(np.zeros(1, np.uint8), rank, PRESENT)
+        others = set(self._alive)
+        self._tell(PRESENT)
         status, until = MPI.Status(), time.monotonic() + PRESENT_SECONDS
         while others and time.monotonic() < until:
             if self._ranks.Iprobe(MPI.ANY_SOURCE, PRESENT, status):
@@ -91,7 +90,9 @@ class MpiCommunicator(Communicator):
             self._ranks.Recv(np.empty(1, np.uint8), status.Get_source(), ALIVE)
             self._alive[status.Get_source()] = time.monotonic()
         limit = time.monotonic() - communicator.ANSWER_SECONDS
-        return tuple(rank for rank, last_seen in self._alive.items() if last_seen < limit)
+        if absent := tuple(rank for rank, last_seen in self._alive.items() if last_seen < limit):
+            self._tell(PRESENT)  # others may be asking for the silent ranks
+        return absent
 
     def close(self) -> None:
         self._heartbeat.stop()
