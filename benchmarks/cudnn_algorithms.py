@@ -22,8 +22,7 @@ from benchmarks.pytorch import torch
 from benchmarks.record import Row, make_row, write_results
 from core.gpu.compilation.cuda import cuda
 from core.gpu.kernel_entries import ROUNDED, TABLE
-from core.gpu.launch import blocks_of
-from core.gpu.ops.conv.im2col import WINDOWS, unfold
+from core.gpu.ops.conv.im2col import unfold, windows_at
 from core.gpu.prepared import current_stream
 from core.ops.registry import KernelCase
 
@@ -171,16 +170,17 @@ def our_ways(
 def time_unfolding(clock: Clock) -> dict[str, float]:
     """Milliseconds of the unfolding alone: (1, 3, 122, 122) by 3x3 to 27 x 14884, and (1, 32, 122, 122)."""
     found = {}
+    grid, block, _ = windows_at(1, 122, 122)
     kernel: Any = cuda.jit(unfold.py_func)
     for channels in (3, 32):
         x = torch.randn(1, channels, 122, 122, device="cuda")
         wanted = torch.nn.functional.unfold(x, 3, padding=1)
         columns = torch.full((122 * 122, 9 * channels), float("nan"), device="cuda")
         ours, lines = cuda.as_cuda_array(columns), x.permute(0, 2, 3, 1).reshape(1, 122, 122 * channels)
-        given, grid = cuda.as_cuda_array(lines), (blocks_of(122, 8 * WINDOWS), 122)
+        given = cuda.as_cuda_array(lines)
 
-        def run(given: Any = given, ours: Any = ours, grid: Any = grid, channels: int = channels) -> None:
-            kernel[grid, (32, 8), current_stream()](given, ours, 122, 3 * channels, channels, (1, 1), (1, 1))
+        def run(given: Any = given, ours: Any = ours, channels: int = channels) -> None:
+            kernel[grid, block, current_stream()](given, ours, 122, 3 * channels, channels, (1, 1), (1, 1))
 
         run()
         torch.cuda.synchronize()

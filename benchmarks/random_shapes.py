@@ -87,17 +87,21 @@ def choose(case: KernelCase, direction: str) -> Kernel:
     return next(r for r in reversed(rows) if r.algorithm not in VENDOR_LIBRARIES and not r.refuses(case))
 
 
+def error_of(case: KernelCase, arrays: dict[str, Any], direction: str, wanted: Any) -> float:
+    """Relative error of our result; wanted: the library's, the first of several."""
+    wanted = next(w for w in wanted if w is not None) if isinstance(wanted, tuple) else wanted
+    got = torch_view(arrays[results_of(direction)])
+    got = got if case.op == "dense" else got.permute(0, 3, 1, 2)
+    return float((got - wanted).norm() / wanted.norm())
+
+
 def ratios(clock: Clock, case: KernelCase) -> Iterator[tuple[str, str, float, float]]:
     """(direction, chosen algorithm, our and the library's milliseconds) of a shape."""
     arrays = device_arrays(case, weight_shape(case))
     for direction, peer in library(case, arrays).items():
         row = choose(case, direction)
         row.run(case, arrays)
-        wanted = peer()
-        wanted = next(w for w in wanted if w is not None) if isinstance(wanted, tuple) else wanted
-        got = torch_view(arrays[results_of(direction)])
-        got = got if case.op == "dense" else got.permute(0, 3, 1, 2)
-        error = float((got - wanted).norm() / wanted.norm())
+        error = error_of(case, arrays, direction, peer())
         assert error < 1e-3, (case, row.key, error)
         times = clock.by_turns({"ours": partial(row.run, case, arrays), "library": peer})
         yield direction, row.algorithm, times["ours"], times["library"]

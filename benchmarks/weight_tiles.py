@@ -16,9 +16,9 @@ from functools import partial
 from typing import Any
 
 from benchmarks.clock import Clock
-from benchmarks.kernels import device_arrays, torch_view
+from benchmarks.kernels import device_arrays
 from benchmarks.pytorch import torch
-from benchmarks.random_shapes import library, weight_shape
+from benchmarks.random_shapes import error_of, library, weight_shape
 from benchmarks.record import make_row, write_results
 from core.gpu import single
 from core.gpu.candidates import CANDIDATES
@@ -60,14 +60,13 @@ def time_all(clock: Clock, case: KernelCase) -> dict[str, float]:
         configurations = candidate.configurations(Case(frame, frame.program.steps, WEIGHT))
     arrays = device_arrays(case, weight_shape(case))
     peer = library(case, arrays)[WEIGHT]
-    wanted = next(w for w in peer() if w is not None)
+    wanted = peer()
     ways: dict[str, Callable[[], Any]] = {}
     for configuration in configurations:
         run = partial(single.runner(candidate, WEIGHT, configuration), case, arrays)
         run()
         torch.cuda.synchronize()
-        got = torch_view(arrays["dweight"])
-        error = float(((got if case.op == "dense" else got.permute(0, 3, 1, 2)) - wanted).norm() / wanted.norm())
+        error = error_of(case, arrays, WEIGHT, wanted)
         assert error < 1e-4, (case, configuration, error)
         ways[json.dumps(configuration)] = run
     return clock.by_turns({**ways, LIBRARY: peer}, 5)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from statistics import mean, stdev
+from collections.abc import Callable, Mapping, Sequence
+from statistics import mean
 from typing import Any
 
-from benchmarks.tables.results import markdown_table, percent, read
+from benchmarks.tables.results import markdown_table, of_seeds, percent, read
 
 TEST = "diagnosis_test"
 SHIPPED = {"leaves": "", "small": "_small", "permissive": "_permissive"}
@@ -17,8 +17,6 @@ OF_PARTS = {"place": tuple(FIGURES), "others": ("correct", "answered", "unfamili
 IN_THE_CARD = ("background", "blackgram, lab", "blackgram, field", "potato, lab", "potato, field",
                "photos of the first pack")  # fmt: skip
 UNKNOWN = ("rice", "soybean", "strawberry", "wheat")
-T95 = 4.303
-"""Quantile of Student's t for a 95 % interval of the mean of three seeds."""
 
 
 def accuracy() -> str:
@@ -76,9 +74,7 @@ def seeds() -> str:
     assert len(shares) == 3
     shown = []
     for name in ("all", "photos of the first pack", "tomato", "bean", "apple, field"):
-        values = [one[name] for one in shares]
-        half = T95 * stdev(values) / len(values) ** 0.5
-        shown.append(f"{name.removeprefix('photos of the ')} {mean(values):.1f} ± {half:.1f}")
+        shown.append(f"{name.removeprefix('photos of the ')} {of_seeds([one[name] for one in shares], 1)}")
     return f"**Three other seeds** of the second network, correct, % (95 % interval): {'; '.join(shown)}."
 
 
@@ -126,10 +122,14 @@ def left_out() -> str:
 
 def plants() -> str:
     """Accuracy of 1, 2, 4 and 6 photos of one class together."""
+    return by_photos("correct (by vote), %", lambda row: f"{100 * row['correct']:.2f} ({100 * row['vote']:.2f})")
+
+
+def by_photos(figure: str, shown: Callable[[Mapping[str, float]], str]) -> str:
+    """A figure of each part by the number of photos together."""
     parts = read("plants")["parts"]
-    rows = [[part, *(f"{100 * row['correct']:.2f} ({100 * row['vote']:.2f})" for row in sizes.values())]
-            for part, sizes in parts.items()]  # fmt: skip
-    return markdown_table(["correct (by vote), %; photos together:", *next(iter(parts.values()))], rows)
+    rows = [[part, *map(shown, sizes.values())] for part, sizes in parts.items()]
+    return markdown_table([f"{figure}; photos together:", *next(iter(parts.values()))], rows)
 
 
 def label_review() -> str:

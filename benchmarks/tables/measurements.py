@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
-from benchmarks.tables.diagnosis import T95
-from benchmarks.tables.results import markdown_table, percent, read
+from benchmarks.tables.diagnosis import by_photos
+from benchmarks.tables.results import markdown_table, of_seeds, percent, read
 
 SCORES = {"probability": "probability", "energy": "energy", "nearest photos": "nearest photos",
           "relative Mahalanobis": "relative Mahalanobis", "ViM, 128 dimensions": "ViM"}  # fmt: skip
@@ -29,24 +29,15 @@ def several_labels() -> str:
     labels: dict[str, list[dict[str, Any]]] = {}
     for row in found["labels"]:
         labels.setdefault(row["label"], []).append(row)
-    rows = [[name, str(each[0]["photos"]), *(_with_half([one[key] for one in each]) for key in FIGURES)]
+    rows = [[name, str(each[0]["photos"]), *(of_seeds([one[key] for one in each]) for key in FIGURES)]
             for name, each in labels.items()]  # fmt: skip
-    shown = [f"{name} {_with_half([row['ours'] for row in found['rows'] if row['name'].startswith(f'{name}, seed')])}"
+    shown = [f"{name} {of_seeds([row['ours'] for row in found['rows'] if row['name'].startswith(f'{name}, seed')])}"
              for name in ("mean F1", "mean average precision", "all labels right")]  # fmt: skip
     return markdown_table(["label", "photos", "precision", "recall", "F1"], rows) + f"\n\nAll: {', '.join(shown)}."
 
 
-def _with_half(values: list[float]) -> str:
-    """The mean of three seeds with half the width of its 95 % interval."""
-    assert len(values) == 3
-    return f"{mean(values):.3f} ± {T95 * stdev(values) / len(values) ** 0.5:.3f}"
-
-
 def plant_calibration() -> str:
-    parts = read("plants")["parts"]
-    rows = [[part, *(f"{100 * size['calibration_error']:.1f}" for size in sizes.values())]
-            for part, sizes in parts.items()]  # fmt: skip
-    return markdown_table(["calibration error, points; photos together:", *next(iter(parts.values()))], rows)
+    return by_photos("calibration error, points", lambda row: f"{100 * row['calibration_error']:.1f}")
 
 
 def left_out_crops() -> str:

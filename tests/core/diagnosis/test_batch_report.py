@@ -45,7 +45,7 @@ def found():
 
 @pytest.fixture(scope="module")
 def entries(found):
-    sure = Diagnosis("a/<one>.jpg", "bean/bean_rust", found.top, diseased=6.25, grade=3, notes=("60% lies off.",))
+    sure = Diagnosis("a/<one>.jpg", "bean/bean_rust", found.top, diseased=6.25, grade=3, notes=("60% is not leaf.",))
     leaf = LeafDiagnosis((0, 0, 1, 1), found.verdict, found.top, Prediction(found.probabilities, 0.6), 30.0)
     sure = replace(sure, leaves=(leaf, replace(leaf, verdict=Verdict(NOT_SURE))))
     unsure = replace(sure, path="two.jpg", verdict=NOT_SURE, reason="It may be either.", diseased=None, grade=None)
@@ -56,7 +56,7 @@ def entries(found):
 def test_the_page_begins_with_a_table_and_says_all_of_every_photo(entries, model):
     page = render_batch(entries, remarks(model), render_card_html(model))
     for words in ("Photos: 3.", "Model: beans (2026-11-22, 0123456789ab). Photos: 3.", "bean: bean rust", "90.0", "6.2",
-                  "Grade 3 of 11", "60% lies off.", "Leaf 2: not sure.",
+                  "Grade 3 of 11", "60% is not leaf.", "Leaf 2: not sure.",
                   "Leaf 1: bean: bean rust 90.0\u00a0%. About 30.0\u00a0% of the leaf area is diseased. Grade 5",
                   "It may be either.", "unreadable", "It is empty.",
                   "&lt;one&gt;.jpg", "field photos 70.0\u00a0%", "Accuracy"):

@@ -15,13 +15,18 @@ from core.gpu.launch import blocks_of
 from core.gpu.ops.dense.product import add_bias, launch_product, product_nn, product_nt, product_tn
 from core.gpu.teaching.candidates import geometry, groups, window_of
 from core.gpu.teaching.column_sums import launch_bias_gradient
-from core.gpu.teaching.kernel import as_matrix, at, indices, kernel, over
+from core.gpu.teaching.kernel import Where, as_matrix, at, indices, kernel, over
 from core.gpu.teaching.step_arrays import StepArrays
 from core.ops.registry import KernelCase
 from core.ops.window import POINT, read_window
 
 WINDOWS: Final = 8
 """Windows of which a thread copies an element."""
+
+
+def windows_at(photos: int, rows: int, across: int) -> Where:
+    """Blocks and threads of `unfold`, for outputs of rows x across pixels."""
+    return at((blocks_of(across, 8 * WINDOWS), rows, photos), (32, 8))
 
 
 @kernel
@@ -80,9 +85,8 @@ def _unfolded(case: KernelCase, arrays: StepArrays) -> Any:
     height, width = read_window(case.attributes).kernel
     count, side, _, depth = x.shape
     columns = arrays.scratch("columns", (count * rows * across, height * width * depth))
-    where = at((blocks_of(across, 8 * WINDOWS), rows, count), (32, 8))
     lines = x.reshape(count, side, x.size // (count * side))
-    unfold[where](lines, columns, across, width * depth, depth, *geometry(case))
+    unfold[windows_at(count, rows, across)](lines, columns, across, width * depth, depth, *geometry(case))
     return columns
 
 

@@ -83,7 +83,7 @@ def _sample(photo, height, width, sx, sy, rgb, weight):
 
 @device_function
 def _table(source):
-    """Address, height and width of a set of images in the control block (`core.gpu.control.IMAGES`)."""
+    """Address, height and width of a set of images in the control block (`core.gpu.control.Images`)."""
     address = u64(u64(ptx.load1(source)) | u64(u64(ptx.load1(u64(source + u64(4)))) << u64(32)))
     return address, i32(ptx.load1(u64(source + u64(_HEIGHT)))), i32(ptx.load1(u64(source + u64(_WIDTH))))
 
