@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Final, Self, final
 
 import numpy as np
@@ -185,6 +186,8 @@ class Plan(ABC):
     """Ranks that share each step (`core.communicator`)."""
     sync_batch_norm: bool = False
     """Whether batch norm uses the statistics of all ranks for batches with `step_labels`."""
+    asynchronous: bool = False
+    """Whether `start_step` returns while the step is computed; otherwise the returned function computes it."""
 
     @abstractmethod
     def load(self, weights: Mapping[str, Array]) -> None:
@@ -239,6 +242,10 @@ class Plan(ABC):
         if result.is_finite:
             self.update(learning_rate)
         return result
+
+    def start_step(self, batch: PhotoBatch, learning_rate: float, share: float = 1.0) -> Callable[[], StepResult]:
+        """Start `train_step` if the plan is `asynchronous`; returns a function that returns its result."""
+        return partial(self.train_step, batch, learning_rate, share)
 
     @abstractmethod
     def fits(self, size: int) -> bool:

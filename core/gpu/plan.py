@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final, final
 
 import numpy as np
@@ -40,6 +41,8 @@ AVERAGED: Final = ("step", "average")  # lists that average gradient, loss and h
 class CudaPlan(Plan):
     """All arrays are allocated when the plan is made; a step is one copy in and one replay, which writes its result to
     the host."""
+
+    asynchronous = True
 
     def __init__(
         self, graph: Network, *, batch: int, training: bool, precision: str = "float32", algorithm: str = "auto",
@@ -193,6 +196,9 @@ class CudaPlan(Plan):
 
     def _run_step(self, name: str, photos: int) -> StepResult:
         self._replay(name)
+        return self._wait_for_result(name, photos)
+
+    def _wait_for_result(self, name: str, photos: int) -> StepResult:
         self._send_ahead()
         self._synchronize()
         loss, hits, norm = self._report.array[:12].view(np.float32).tolist()
@@ -223,9 +229,19 @@ class CudaPlan(Plan):
     def train_step(self, batch: PhotoBatch, learning_rate: float, share: float = 1.0) -> StepResult:
         if self._verify:  # the reference must see the weights before the update
             return super().train_step(batch, learning_rate, share)
+        return self.start_step(batch, learning_rate, share)()
+
+    def start_step(self, batch: PhotoBatch, learning_rate: float, share: float = 1.0) -> Callable[[], StepResult]:
+        if self._verify:
+            return super().start_step(batch, learning_rate, share)
         self._begin_part(batch, share, False)
         self._set_rates(learning_rate)
-        result = self._step_result(batch, "step")
+        photos = self._put_batch(batch)
+        self._replay("step")
+        return partial(self._end_step, photos)
+
+    def _end_step(self, photos: int) -> StepResult:
+        result = self._wait_for_result("step", photos)
         self._step -= not result.is_finite  # the kernel did not change the weights
         return result
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -25,23 +26,38 @@ def take_step(plan: Plan, batch: PhotoBatch, learning_rate: float, following: Ph
     Parts give loss and gradient of the whole batch, also with class weights. With several ranks, `batch` is the share
     of this rank, and the result is that of all. `following`: the next step's batch, which may be prefetched.
     """
+    return start_step(plan, batch, learning_rate, following)()
+
+
+def start_step(
+    plan: Plan, batch: PhotoBatch, learning_rate: float, following: PhotoBatch | None = None
+) -> Callable[[], StepResult]:
+    """Start `take_step`; returns a function that waits for its result. Of several parts, that computes all."""
     parts = split_batch(batch, plan.batch)
     if len(parts) < batch.parts:  # the others are empty, and their share is 0
         parts += [replace(cut_batch(batch, 0, 1), labels=np.array([-1], np.int32))] * (batch.parts - len(parts))
     upcoming = [*parts[1:], None if following is None else cut_batch(following, 0, plan.batch)]
     labels = batch.labels if batch.step_labels is None else batch.step_labels
     shares = shares_of_parts(plan, labels, len(parts))[batch.first // plan.batch :]
-    if len(parts) == 1:
-        plan.announce(upcoming[0])
-        return replace(plan.train_step(batch, learning_rate, shares[0]), photos=len(labels))
+    if len(parts) > 1:
+        return partial(_take_parts, plan, list(zip(parts, upcoming, shares, strict=False)), learning_rate, len(labels))
+    plan.announce(upcoming[0])
+    wait = plan.start_step(batch, learning_rate, shares[0])
+    return lambda: replace(wait(), photos=len(labels))
+
+
+def _take_parts(
+    plan: Plan, parts: Sequence[tuple[PhotoBatch, PhotoBatch | None, float]], learning_rate: float, photos: int
+) -> StepResult:
+    """One step from parts, each with the one after it and its share."""
     loss, correct, norm = 0.0, 0, 0.0
-    for number, (part, after, share) in enumerate(zip(parts, upcoming, shares, strict=False)):
+    for number, (part, after, share) in enumerate(parts):
         plan.announce(after)
         result = plan.gradient(part, accumulate=number > 0, share=share)
         loss += result.loss / len(parts)
         correct += result.correct
         norm = result.gradient_norm
-    done = StepResult(loss, correct, len(labels), norm)
+    done = StepResult(loss, correct, photos, norm)
     if plan.ranks > 1:
         done = plan.average(done)
     if done.is_finite:

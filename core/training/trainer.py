@@ -20,7 +20,7 @@ import numpy as np
 
 from core.config import RunConfig, to_dict
 from core.data.dataset import TRAIN, VALIDATION, Cancelled, LeakageNote
-from core.device import PhotoBatch
+from core.device import PhotoBatch, StepResult
 from core.diagnosis.metrics import Metrics, compute_metrics
 from core.diagnosis.model_identity import BEST, default_name
 from core.distributed.rank_environment import RankEnvironment
@@ -40,7 +40,7 @@ from core.training.run_folder import REPORT, RunFolder, check_earlier_run, check
 from core.training.setup import ALONE, VALIDATE, Setup, set_up
 from core.training.stall import StallWatch, guessing_loss
 from core.training.start import Started, start_run
-from core.training.step import cut_batch, diverged, find_broken_layer, pair_with_next, take_step
+from core.training.step import cut_batch, diverged, find_broken_layer, pair_with_next, start_step
 from core.training.validation import evaluation_weights
 
 
@@ -145,6 +145,9 @@ class _Run:
         self._agreement.seconds = self.state.seconds
         self._sampling = KernelSampling(self._config.time_every, profiled)
         self._stall = watch_for_stall(setup)
+        self._told: list[events.Event] = []
+        self._timed = False
+        self._rate = 0.0
 
     def run(self) -> Generator[events.Event, None, None]:
         yield self._started()
@@ -205,41 +208,60 @@ class _Run:
     def _steps(self) -> Generator[events.Event, None, bool]:
         """Run the remaining steps of the epoch; returns False if the run was stopped."""
         loader = self.setup.train
-        waited = loader.wait_seconds
-        begin = time.monotonic()
+        waited, begin = loader.wait_seconds, time.monotonic()
         with closing(loader.batches(self.state.epoch, self.state.step_in_epoch)) as batches:
-            for batch, following in pair_with_next(batches):
-                yield from self._step(batch, following, begin, loader.wait_seconds - waited)
+            for photos, following in pair_with_next(batches):
+                batch = self._add_targets(photos, following)
+                wait = self._start(batch, following)
+                yield from self._tell()
+                self._end(batch, wait(), time.monotonic() - begin, loader.wait_seconds - waited)
+                if self._is_pause_due():
+                    yield from self._tell()
+                if self._timed:
+                    yield self._time_kernels(batch)
                 self._agreement.renew(self.state.seconds)
                 if self._is_late():
-                    return True
+                    break
                 if self._agreement.save:
+                    yield from self._tell()
                     yield from self._save()
                 if self._agreement.stop:
-                    return False
+                    break
                 waited, begin = loader.wait_seconds, time.monotonic()
-        return True
+            yield from self._tell()
+        return self._is_late() or not self._agreement.stop
 
-    def _step(
-        self, batch: PhotoBatch, following: PhotoBatch | None, begin: float, waited: float
-    ) -> Generator[events.Event, None, None]:
-        config, plan, before = self._config, self.setup.plan, self.state
-        rate = learning_rate(config, self._schedule_step(), config.epochs * self._per_epoch, self._per_epoch)
-        if self.setup.teachers is not None:
-            batch = self.setup.teachers.add_targets(batch, following)
-        result = take_step(plan, batch, rate, following)
+    def _is_pause_due(self) -> bool:
+        """Whether the next step does not start at once, or does not compute while events are logged."""
+        commands, plan = self.commands, self.setup.plan
+        return self._timed or commands.stopped() or commands.paused() or not plan.asynchronous
+
+    def _tell(self) -> Iterator[events.Event]:
+        """The events of the step before: the next one computes while they are logged."""
+        told, self._told = self._told, []
+        yield from told
+
+    def _add_targets(self, batch: PhotoBatch, following: PhotoBatch | None) -> PhotoBatch:
+        teachers = self.setup.teachers
+        return batch if teachers is None else teachers.add_targets(batch, following)
+
+    def _start(self, batch: PhotoBatch, following: PhotoBatch | None) -> Callable[[], StepResult]:
+        config = self._config
+        self._rate = learning_rate(config, self._schedule_step(), config.epochs * self._per_epoch, self._per_epoch)
+        return start_step(self.setup.plan, batch, self._rate, following)
+
+    def _end(self, batch: PhotoBatch, result: StepResult, seconds: float, waited: float) -> None:
+        plan, before = self.setup.plan, self.state
         if not result.is_finite:
             layer = find_broken_layer(plan, self.setup.graph, batch, self.setup.device, self.setup.train.photos)
             kept = str(self.path / LAST) if (self.path / LAST).exists() else ""
             raise diverged(before.step + 1, result.loss, layer, kept)
-        seconds = time.monotonic() - begin
         self.state = before.after_step(result, seconds)
-        yield events.StepDone(self.state.step, before.epoch, result.loss, result.correct / result.photos, rate,
-                              result.photos, seconds, waited)  # fmt: skip
+        self._told.append(events.StepDone(self.state.step, before.epoch, result.loss, result.correct / result.photos,
+                                          self._rate, result.photos, seconds, waited))  # fmt: skip
         if message := self._stall.look(self.state.step, result.loss):
-            yield events.Warned(message, urgent=self._stall.stalled)
-        if self.folder is not None and self._sampling.is_due(before.step, seconds):
-            yield self._time_kernels(batch)
+            self._told.append(events.Warned(message, urgent=self._stall.stalled))
+        self._timed = self.folder is not None and self._sampling.is_due(before.step, seconds)
 
     def _time_kernels(self, batch: PhotoBatch) -> events.KernelTimes:
         """Compute a batch again, kernel by kernel, without changing weights."""

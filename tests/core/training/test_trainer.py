@@ -114,7 +114,7 @@ def test_kernels_are_timed_where_a_run_is_profiled_or_asks_for_it_and_change_not
 
 
 def test_an_exploding_run_names_step_and_layer_and_keeps_the_good_checkpoint(tiny, monkeypatch):
-    config, original, taken = tiny(optimizer="sgd"), trainer.take_step, []
+    config, original, taken = tiny(optimizer="sgd"), trainer.start_step, []
 
     def explode(plan, batch, rate, following):
         taken.append(1)
@@ -124,7 +124,7 @@ def test_an_exploding_run_names_step_and_layer_and_keeps_the_good_checkpoint(tin
             plan.load(weights)
         return original(plan, batch, rate)
 
-    monkeypatch.setattr(trainer, "take_step", explode)
+    monkeypatch.setattr(trainer, "start_step", explode)
     with pytest.raises(TrainingDiverged, match=r"at step 6. .* layer 'dense2'") as caught:
         train(config)
     assert str(Path(config.out) / LAST) in str(caught.value)
