@@ -210,10 +210,13 @@ class _Run:
         loader = self.setup.train
         waited, begin = loader.wait_seconds, time.monotonic()
         with closing(loader.batches(self.state.epoch, self.state.step_in_epoch)) as batches:
-            for photos, following in pair_with_next(batches):
-                batch = self._add_targets(photos, following)
-                wait = self._start(batch, following)
+            pairs = pair_with_next(batches)
+            pair = next(pairs, None)
+            while pair:
+                batch = self._add_targets(*pair)
+                wait = self._start(batch, pair[1])
                 yield from self._tell()
+                pair = next(pairs, None)
                 self._end(batch, wait(), time.monotonic() - begin, loader.wait_seconds - waited)
                 if self._is_pause_due():
                     yield from self._tell()
