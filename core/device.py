@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from typing import Final, Self, final
 
 import numpy as np
@@ -237,15 +236,19 @@ class Plan(ABC):
 
         Where the result is not finite, weights and optimizer state stay as they were.
         """
-        result = self.gradient(batch, share=share)
-        result = self.average(result) if self.ranks > 1 else result
-        if result.is_finite:
-            self.update(learning_rate)
-        return result
+        return self.start_step(batch, learning_rate, share)()
 
     def start_step(self, batch: PhotoBatch, learning_rate: float, share: float = 1.0) -> Callable[[], StepResult]:
         """Start `train_step` if the plan is `asynchronous`; returns a function that returns its result."""
-        return partial(self.train_step, batch, learning_rate, share)
+
+        def compute() -> StepResult:
+            result = self.gradient(batch, share=share)
+            result = self.average(result) if self.ranks > 1 else result
+            if result.is_finite:
+                self.update(learning_rate)
+            return result
+
+        return compute
 
     @abstractmethod
     def fits(self, size: int) -> bool:

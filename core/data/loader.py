@@ -55,7 +55,7 @@ class Loader:
         self.augment, self.sampling, self.seed, self.resident = augment, sampling, seed, resident
         self.replacement, self.mixing, self.targets = replacement, mixing, targets
         self.rank, self.ranks, self.part = rank, ranks, part or batch
-        self._pages = MappedPages(photos)
+        self.pages = MappedPages(photos)
         self.wait_seconds = 0.0
         """Seconds that the consumer has waited for batches."""
 
@@ -97,8 +97,8 @@ class Loader:
                 self.wait_seconds += time.perf_counter() - begun
                 if batch is None:
                     return
-                if self.resident:
-                    self._pages.check()  # a CPU plan reads the photos in place
+                if self.resident and not self.training:
+                    self.pages.check()  # a CPU plan reads the photos in place
                 yield batch
 
     def _gather_share(self, epoch: int, chosen: Array, times: Array) -> PhotoBatch:
@@ -133,9 +133,9 @@ class Loader:
                                        int(self.photos.shape[1]), self.size)  # fmt: skip
         if self.resident:
             return PhotoBatch(None, augmentation, labels, slots.astype(np.int32), targets)
-        self._pages.check()
+        self.pages.check()
         photos = np.take(self.photos, slots, axis=0, mode="clip")
-        self._pages.read(photos.nbytes)
+        self.pages.read(photos.nbytes)
         return PhotoBatch(photos, augmentation, labels, targets=targets)
 
 

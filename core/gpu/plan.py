@@ -226,13 +226,8 @@ class CudaPlan(Plan):
         self._replay("update")
         self._synchronize()
 
-    def train_step(self, batch: PhotoBatch, learning_rate: float, share: float = 1.0) -> StepResult:
-        if self._verify:  # the reference must see the weights before the update
-            return super().train_step(batch, learning_rate, share)
-        return self.start_step(batch, learning_rate, share)()
-
     def start_step(self, batch: PhotoBatch, learning_rate: float, share: float = 1.0) -> Callable[[], StepResult]:
-        if self._verify:
+        if self._verify:  # the reference must see the weights before the update
             return super().start_step(batch, learning_rate, share)
         self._begin_part(batch, share, False)
         self._set_rates(learning_rate)

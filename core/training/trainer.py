@@ -145,9 +145,8 @@ class _Run:
         self._agreement.seconds = self.state.seconds
         self._sampling = KernelSampling(self._config.time_every, profiled)
         self._stall = watch_for_stall(setup)
-        self._told: list[events.Event] = []
-        self._timed = False
-        self._rate = 0.0
+        self._done: events.StepDone | None = None
+        self._timed, self._rate = False, 0.0
 
     def run(self) -> Generator[events.Event, None, None]:
         yield self._started()
@@ -213,10 +212,13 @@ class _Run:
             pairs = pair_with_next(batches)
             pair = next(pairs, None)
             while pair:
-                batch = self._add_targets(*pair)
-                wait = self._start(batch, pair[1])
+                batch, following = pair
+                if self.setup.teachers is not None:
+                    batch = self.setup.teachers.add_targets(batch, following)
+                wait = self._start(batch, following)
                 yield from self._tell()
                 pair = next(pairs, None)
+                loader.pages.check()  # a CPU plan reads photos in place
                 self._end(batch, wait(), time.monotonic() - begin, loader.wait_seconds - waited)
                 if self._is_pause_due():
                     yield from self._tell()
@@ -240,13 +242,13 @@ class _Run:
         return self._timed or commands.stopped() or commands.paused() or not plan.asynchronous
 
     def _tell(self) -> Iterator[events.Event]:
-        """The events of the step before: the next one computes while they are logged."""
-        told, self._told = self._told, []
-        yield from told
-
-    def _add_targets(self, batch: PhotoBatch, following: PhotoBatch | None) -> PhotoBatch:
-        teachers = self.setup.teachers
-        return batch if teachers is None else teachers.add_targets(batch, following)
+        """The events of the last step, once: where possible after the next one has started."""
+        done, self._done = self._done, None
+        if done is None:
+            return
+        yield done
+        if message := self._stall.look(done.step, done.loss):
+            yield events.Warned(message, urgent=self._stall.stalled)
 
     def _start(self, batch: PhotoBatch, following: PhotoBatch | None) -> Callable[[], StepResult]:
         config = self._config
@@ -260,10 +262,8 @@ class _Run:
             kept = str(self.path / LAST) if (self.path / LAST).exists() else ""
             raise diverged(before.step + 1, result.loss, layer, kept)
         self.state = before.after_step(result, seconds)
-        self._told.append(events.StepDone(self.state.step, before.epoch, result.loss, result.correct / result.photos,
-                                          self._rate, result.photos, seconds, waited))  # fmt: skip
-        if message := self._stall.look(self.state.step, result.loss):
-            self._told.append(events.Warned(message, urgent=self._stall.stalled))
+        self._done = events.StepDone(self.state.step, before.epoch, result.loss, result.correct / result.photos,
+                                     self._rate, result.photos, seconds, waited)  # fmt: skip
         self._timed = self.folder is not None and self._sampling.is_due(before.step, seconds)
 
     def _time_kernels(self, batch: PhotoBatch) -> events.KernelTimes:

@@ -70,8 +70,8 @@ def test_batches_come_with_the_one_after():
 def test_a_batch_of_one_part_is_a_step_of_the_plans_own(monkeypatch):
     plan, batch = plan_of(5, (), 5)
     rates = []
-    step = plan.train_step
-    monkeypatch.setattr(plan, "train_step", lambda part, rate, share: rates.append(rate) or step(part, rate, share))
+    step = plan.start_step
+    monkeypatch.setattr(plan, "start_step", lambda part, rate, share: rates.append(rate) or step(part, rate, share))
     take_step(plan, batch, 0.1, batch_for(plan.graph, 7, seed=8))
     assert rates == [0.1]
     assert len(plan.announced.labels) == 5

@@ -20,7 +20,9 @@ from core.training import stall, trainer
 from core.training.checkpoint import LAST, PREVIOUS, VERSION
 from core.training.events import EpochDone, Progress, RunEvaluated, RunFinished, RunStarted, StepDone, Warned
 from core.training.run_folder import read_config
+from core.training.trainer import Trainer
 from tests.core.training.test_teacher import write_teacher
+from tests.helpers.reference_plan import ReferencePlan
 from tests.helpers.runs import last_weights, only, same_bits, train
 from tests.helpers.tiny_photos import write_photos
 
@@ -111,6 +113,21 @@ def test_kernels_are_timed_where_a_run_is_profiled_or_asks_for_it_and_change_not
     assert not only(train(plain), run_events.KernelTimes)
     assert len(only(train(timed), run_events.KernelTimes)) >= 3
     same_bits(last_weights(plain), last_weights(timed))
+
+
+def test_a_device_that_computes_by_itself_starts_a_step_before_the_events_of_the_last_are_logged(tiny, monkeypatch):
+    original, begun = trainer.start_step, []
+    monkeypatch.setattr(trainer, "start_step", lambda *given: begun.append(1) or original(*given))
+    ahead = {}
+    for name in ("plain", "by itself"):
+        begun.clear()
+        monkeypatch.setattr(ReferencePlan, "asynchronous", name != "plain")
+        run = Trainer(tiny(name, epochs=2, time_every=3)).run()
+        ahead[name] = [(e.step, len(begun) - e.step) for e in run if isinstance(e, StepDone)]
+    waited_for = {3, 6, 2, 5}  # ends of an epoch, and steps whose kernels are timed
+    assert ahead["plain"] == [(step, 0) for step in range(1, 7)]
+    assert ahead["by itself"] == [(step, int(step not in waited_for)) for step in range(1, 7)]
+    same_bits(last_weights(tiny("plain")), last_weights(tiny("by itself")))
 
 
 def test_an_exploding_run_names_step_and_layer_and_keeps_the_good_checkpoint(tiny, monkeypatch):
