@@ -69,6 +69,19 @@ def test_the_words_follow_the_figures():
     assert not any("reveal the class" in s for s in good)
 
 
+def test_few_photos_do_not_show_that_the_dependence_is_low_or_that_a_network_beats_the_border():
+    rng, photos = np.random.default_rng(0), 30
+    plain, swapped, border = (rng.binomial(photos, share, 1000) / photos for share in (0.98, 0.8, 0.6))
+    low = [any("background: low." in s for s in BackgroundDependence(photos, 0.2, 0.1, one, one, other).sentences())
+           for one, other in zip(plain, swapped, strict=True)]  # fmt: skip
+    assert np.mean(low) < 0.01
+    assert dependence.TOO_FEW in BackgroundDependence(photos, 0.2, 0.1, 1, 1, 1).sentences()[-1]
+    equal = [Subset("", photos, right) for right in rng.binomial(photos, 0.6, 1000)]
+    better = [any("points better" in s for s in describe_border(one, 0.1, reached))
+              for one, reached in zip(border, equal, strict=True)]  # fmt: skip
+    assert np.mean(better) < 0.035, "of networks that are as good as the border"
+
+
 @pytest.mark.parametrize(("photos", "plain", "known"), [(300, 0.25, False), (20, 0.4, False), (300, 0.4, True)])
 def test_at_chance_the_dependence_is_unknown(photos, plain, known):
     said = BackgroundDependence(photos, 0.2, 0.25, plain, plain, plain).sentences()

@@ -202,15 +202,15 @@ def test_thresholds_state_what_they_reach_on_validation_photos():
     truth = np.array([[1, 0], [1, 1], [0, 1], [0, 1]], bool)
     stated = np.array([[0.9, 0.1], [0.8, 0.7], [0.3, 0.6], [0.2, 0.3]])
     familiar, classes = np.array([-9.0, -9, 1, 1]), ("background/none", "scab")
-    bare = rejection.set_label_thresholds(stated, truth, familiar, "energy", classes)
+    bare = rejection.set_thresholds(stated, truth, familiar, "energy", classes)
     assert (bare.no_leaf_class, bare.least_familiar) == (0, 1.0), "photos without a leaf do not decide it"
     assert (bare.no_leaf, bare.curve) == (pytest.approx(0.55), (rejection.CoveragePoint(0.5, 0.0, 1.0, 0.5),))
     for own, name, point, wanted in ((True, "none", (1.0, 0.0, 1.0, 0.0), (0, pytest.approx(0.4))),
                                      (False, "a", (0.0, 0.0, 0.0, 1.0), (-1, 1.0))):  # fmt: skip
         alone = np.full((1, 1), own)
-        one = rejection.set_label_thresholds(0.8 * alone, alone, np.zeros(1), "energy", (name,))
+        one = rejection.set_thresholds(0.8 * alone, alone, np.zeros(1), "energy", (name,))
         assert (one.curve, one.no_leaf_class, one.no_leaf) == ((rejection.CoveragePoint(*point),), *wanted)
-    found = rejection.set_label_thresholds(stated, truth, np.zeros(4), "energy", ("rust", "scab"))
+    found = rejection.set_thresholds(stated, truth, np.zeros(4), "energy", ("rust", "scab"))
     assert found.labels == (pytest.approx(0.55), pytest.approx(0.2))
     assert (found.curve[0].coverage, found.curve[0].accuracy) == (1.0, 1.0)
     said = [rejection.describe_label_thresholds(one, ("rust", "scab")) for one in (found, untested_thresholds(2))]
