@@ -195,7 +195,7 @@ def by_crop(rows: list[dict[str, str]]) -> dict[str, list[dict[str, str]]]:
 
 def with_test(model: ModelFile, figures: dict[str, Any]) -> ModelFile:
     """The model with its test figures inside."""
-    note = "On the test split: photos of leaves that were neither trained on nor chosen by. Lab and field stand apart."
+    note = "On the test split: photos of leaves that were not trained on. Lab and field stand apart."
     section = {k: figures[k] for k in ("parts", "classes", "macro_f1")} | {"note": f"{note} {figures['groups']}"}
     numbers = {"test_accuracy": figures["parts"][0]["right"], "test_photos": float(figures["parts"][0]["photos"]),
                "test_macro_f1": figures["macro_f1"], "test_calibration_error": figures["calibration_error"]}

@@ -120,7 +120,8 @@ def _assign_splits(sizes: Array, shares: Array) -> Array:
 
 def write_split(path: Path, dataset: Dataset, cache: PhotoCache, splits: Array, groups: Array) -> None:
     """Write one line per used photo. Raises StorageError."""
-    names = None if dataset.ungrouped.any() else dataset.group_names
+    own = not dataset.ungrouped.any() and np.array_equal(groups, dataset.groups)
+    names = dataset.group_names if own else None
 
     def rows() -> Iterator[Sequence[str]]:
         yield "path", "label", "group", "split", "sha256"

@@ -56,12 +56,10 @@ def test_the_leaf_itself_is_left_as_it_was():
 
 
 def test_the_words_follow_the_figures():
-    bad = BackgroundDependence(100, 0.8, 0.1, 0.98, 0.7, 0.5).sentences()
-    good = BackgroundDependence(100, 0.2, 0.1, 0.98, 0.97, 0.97).sentences()
-    assert any("reveal the class" in s for s in bad)
-    assert any("background: high" in s for s in bad)
-    assert any("background: low" in s for s in good)
-    assert not any("reveal the class" in s for s in good)
+    bad = " ".join(BackgroundDependence(100, 0.8, 0.1, 0.98, 0.7, 0.5).sentences())
+    good = " ".join(BackgroundDependence(100, 0.2, 0.1, 0.98, 0.97, 0.97).sentences())
+    assert ("reveal the class" in bad, "background: high." in bad) == (True, True)
+    assert ("reveal the class" in good, "background: low." in good) == (False, True)
 
 
 def test_few_photos_do_not_show_that_the_dependence_is_low_or_that_a_network_beats_the_border():

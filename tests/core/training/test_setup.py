@@ -95,9 +95,9 @@ def test_an_older_gpu_computes_in_float32_and_the_run_says_so(device, wanted, ol
 
 def test_validation_photos_that_do_not_fit_in_memory_are_sampled_as_their_classes_are_frequent(tmp_path, monkeypatch):
     for name, each in (("brown", 90), ("green", 30)):
-        write_photos(tmp_path / "photos", (name,), each)
-    config = RunConfig(data=str(tmp_path / "photos"), cache=str(tmp_path), image_size=16, validation=0.5)
+        photos = write_photos(tmp_path / "photos", (name,), each)
     monkeypatch.setattr("core.training.finish.MOST_BYTES", 20 * 3 * 16**2)
+    config = RunConfig(data=str(photos), cache=str(tmp_path), image_size=16, validation=0.5)
     found = _take_validation(prepare_photos(config))
     assert len(found.photos) == len(found.groups) == 20
     assert 12 <= (found.labels == 0).sum() <= 17, "15 of 20 expected; equal numbers would be 10"
