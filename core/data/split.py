@@ -120,7 +120,7 @@ def _assign_splits(sizes: Array, shares: Array) -> Array:
 
 def write_split(path: Path, dataset: Dataset, cache: PhotoCache, splits: Array, groups: Array) -> None:
     """Write one line per used photo. Raises StorageError."""
-    own = not dataset.ungrouped.any() and np.array_equal(groups, dataset.groups)
+    own = dataset.groups is not None and not dataset.ungrouped.any() and np.array_equal(groups, dataset.groups)
     names = dataset.group_names if own else None
 
     def rows() -> Iterator[Sequence[str]]:
