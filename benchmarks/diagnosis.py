@@ -141,14 +141,15 @@ def rejection_figures(
     return out
 
 
-def confidence_figures(probabilities: Array, labels: Array, field: Array) -> dict[str, Any]:
+def confidence_figures(probabilities: Array, labels: Array, field: Array, groups: Array) -> dict[str, Any]:
     """Calibration error of all photos, lab and field photos, and accuracy by coverage. field: bool ``(N,)``."""
     right = probabilities.argmax(axis=1) == labels
     curve = coverage_curve(probabilities.max(axis=1), right, (1.0, 0.95, 0.9, 0.8))
     return {
         "calibration_error": measure_reliability(probabilities, labels).error,
         "calibration_error_lab": measure_reliability(probabilities[~field], labels[~field]).error,
-        "calibration_error_field": (in_field := measure_reliability(probabilities[field], labels[field])).error,
+        "calibration_error_field": (in_field := measure_reliability(
+            probabilities[field], labels[field], groups[field])).error,
         "calibration_error_field_by_chance": in_field.chance,
         "coverage": [[p.coverage, p.accuracy, p.wrongly_refused] for p in curve],
     }  # fmt: skip
@@ -170,10 +171,11 @@ def measure(model: ModelFile, root: Path, split: str, robust: bool, device: str)
     place = np.array([r["setting"] == "field" for r in rows])
     first = np.array([r.get("pack", "leaves") == "leaves" for r in rows])
     kinds = np.array([f"{r['crop']}, {r['setting']}" for r in rows])[~bare]
+    groups = np.unique([r["group"] for r in rows], return_inverse=True)[1]
     out: dict[str, Any] = {
         "split": split, **accuracy_figures(seen.logits, labels, rows, model),
-        **confidence_figures(probabilities, labels, place),
-        "first_pack": confidence_figures(probabilities[first], labels[first], place[first]),
+        **confidence_figures(probabilities, labels, place, groups),
+        "first_pack": confidence_figures(probabilities[first], labels[first], place[first], groups[first]),
         "rejection": rejection_figures(model, seen.take(~bare), kinds, seen.take(bare), unknown),
     }  # fmt: skip
     if robust:
@@ -193,7 +195,7 @@ def by_crop(rows: list[dict[str, str]]) -> dict[str, list[dict[str, str]]]:
 
 def with_test(model: ModelFile, figures: dict[str, Any]) -> ModelFile:
     """The model with its test figures inside."""
-    note = "On the test split: photos of leaves that were neither trained on nor chosen by. Lab and field stand apart."
+    note = "On the test split: photos of leaves that were not trained on. Lab and field stand apart."
     section = {k: figures[k] for k in ("parts", "classes", "macro_f1")} | {"note": f"{note} {figures['groups']}"}
     numbers = {"test_accuracy": figures["parts"][0]["right"], "test_photos": float(figures["parts"][0]["photos"]),
                "test_macro_f1": figures["macro_f1"], "test_calibration_error": figures["calibration_error"]}

@@ -66,10 +66,12 @@ def measure(probabilities: Array, labels: Array, rng: np.random.Generator) -> di
         truth = labels[groups[:, 0]]
         pooled = np.stack([pool_probabilities(probabilities[rows]) for rows in groups])
         named = probabilities.argmax(axis=1)[groups]
-        votes = np.array([np.bincount(row).argmax() for row in named])
+        votes = (named[:, :, None] == named[:, None, :]).sum(axis=2)  # for the class that each photo names
+        leading = votes == votes.max(axis=1, keepdims=True)  # each of the classes of a tie as often as its votes
+        voted = (leading & (named == truth[:, None])).sum(axis=1) / leading.sum(axis=1)
         found[str(size)] = {
             "groups": len(groups), "correct": round(float((pooled.argmax(axis=1) == truth).mean()), 4),
-            "vote": round(float((votes == truth).mean()), 4),
+            "vote": round(float(voted.mean()), 4),
             "calibration_error": round(equal_count_error(pooled, truth), 3),
         }  # fmt: skip
     return found

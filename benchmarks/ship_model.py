@@ -89,7 +89,8 @@ def read_part(
     if most:
         rng = np.random.default_rng(seed)
         kept = np.sort(np.concatenate([rng.permutation(np.flatnonzero(labels == c))[:most] for c in np.unique(labels)]))
-    return LabelledPhotos(np.stack([read_photo(str(root / rows[i]["path"]), side) for i in kept]), labels[kept])
+    photos = np.stack([read_photo(str(root / rows[i]["path"]), side) for i in kept])
+    return LabelledPhotos(photos, labels[kept], np.unique([rows[i]["group"] for i in kept], return_inverse=True)[1])
 
 
 def name_of(row: dict[str, str]) -> str:

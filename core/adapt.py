@@ -91,8 +91,7 @@ def adapt_to_place(
     """Adapt a model to the photos of `config.data`; written to `out`, outside their folder, only if it is better there.
 
     Also returns the photos' features, labels and groups, and the sentences of the adaptation, from the third on those
-    on photos that are excluded or that the model was trained on, if any. Raises DataError, InputError or
-    StorageError.
+    on photos that are excluded or were trained on, if any. Raises DataError, InputError or StorageError.
     """
     model, origin = read_adaptable(model_file), read_identity(model_file).name
     name = config.name or adapted_name(origin, config.data)

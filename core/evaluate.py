@@ -11,7 +11,7 @@ from statistics import fmean, stdev
 
 from core import command_line
 from core.config import RunConfig
-from core.data.dataset import SPLIT_NAMES, TEST
+from core.data.dataset import SPLIT_NAMES, TEST, VALIDATION
 from core.data.split import open_split
 from core.diagnosis.evaluation import Evaluation, Mistake, evaluate_model
 from core.diagnosis.metrics import describe_accuracy, describe_groups, describe_subsets
@@ -19,11 +19,13 @@ from core.diagnosis.model_identity import CONFIG, MODEL_HELP, find_model, requir
 from core.diagnosis.prediction import read_network
 from core.diagnosis.thresholds import describe_coverage
 from core.errors import EXIT_CODES, EXIT_DONE, DataError, Problem
-from core.percent import percents
+from core.percent import percents, rounded
 from core.storage import inside_photos, write_file
 from core.text import align_columns, csv_text, json_line, printable
 from core.training.run_folder import READINGS, SPLIT, find_run, list_sources, log_reading, read_config
 
+CHOSEN_NOTE = ("The epoch, temperatures and thresholds of the run were chosen on {chosen} of these photos. On them the "
+               "accuracy is slightly too high, and the calibration error too low.")  # fmt: skip
 COLUMNS = ("path", "label", "prediction", "probability")
 """Of the table of misclassified photos."""
 
@@ -68,12 +70,12 @@ def evaluate(argv: Sequence[str]) -> int:
     return EXIT_DONE
 
 
-def _read_tested(folder: Path) -> set[bytes]:
-    """SHA-256 of the test photos of the run in a folder, empty without a run. Raises DataError."""
+def _read_splits(folder: Path) -> dict[bytes, int]:
+    """The split of each photo, by its SHA-256, of the run in a folder; empty without a run. Raises DataError."""
     if find_run(folder) is None or not (folder / SPLIT).is_file():
-        return set()
+        return {}
     written, by_content = open_split(folder / SPLIT)
-    return {content for content, row in by_content.items() if written.splits[row] == TEST}
+    return {content: int(written.splits[row]) for content, row in by_content.items()}
 
 
 def _evaluate(run: Path, config: RunConfig, own: bool, split: str, coverage: float | None, fallback: str) -> Evaluation:
@@ -83,11 +85,13 @@ def _evaluate(run: Path, config: RunConfig, own: bool, split: str, coverage: flo
         config = replace(trained, device=config.device, threads=config.threads, split=str(run / SPLIT),
                          field=config.field or trained.field, cache=config.cache or trained.cache)
     model, folder = read_network(run), find_model(run).parent
-    tested = _read_tested(folder)
+    splits = _read_splits(folder)
     if coverage is not None:
         sys.stderr.write(describe_coverage(model.thresholds, coverage))
     evaluation, skipped = evaluate_model(model, config, split, coverage, fallback)
-    if right := [good for content, good in evaluation.outcomes if content in tested]:
+    if chosen := {content for content, _ in evaluation.outcomes if splits.get(content) == VALIDATION}:
+        evaluation = replace(evaluation, known=(*evaluation.known, CHOSEN_NOTE.format(chosen=len(chosen))))
+    if right := [good for content, good in evaluation.outcomes if splits.get(content) == TEST]:
         inside = inside_photos(str(folder / READINGS), (config.data, config.field))
         skipped = tuple(filter(None, (*skipped, inside or log_reading(folder, fmean(right)))))
     sys.stderr.writelines(printable(sentence) + "\n" for sentence in skipped)
@@ -109,7 +113,7 @@ def compare_text(runs: Sequence[Path], evaluations: Sequence[Evaluation], split:
     """A table of several evaluations, with mean and standard deviation over the models, and the details of each."""
     figures = [evaluation.figures for evaluation in evaluations]
     rows = [("model", "photos", "accuracy", "95 % interval", "macro F1")]
-    rows += [(str(run), str(one.photos), f"{100 * one.accuracy:.1f} %", percents(*one.interval), f"{one.macro_f1:.3f}")
+    rows += [(str(run), str(one.photos), f"{rounded(one.accuracy)} %", percents(*one.interval), f"{one.macro_f1:.3f}")
              for run, one in zip(runs, figures, strict=True)]
     details = ["\n".join((f"\n\n{run}", *describe_details(one))) for run, one in zip(runs, evaluations, strict=True)]
     right, f1 = [100 * one.accuracy for one in figures], [one.macro_f1 for one in figures]
@@ -160,7 +164,7 @@ def describe_text(evaluation: Evaluation, split: str) -> str:
     for i, c in ((i, c) for i, c in enumerate(figures.per_class) if c.photos):  # the others have no recall
         counts = figures.confusion[i] if confused else ()
         wrong = [(n, figures.classes[j]) for j, n in enumerate(counts) if j != i and n]
-        rows.append((c.label, str(c.photos), f"{100 * c.precision:.1f} %", f"{100 * c.recall:.1f} %", f"{c.f1:.3f}",
+        rows.append((c.label, str(c.photos), f"{rounded(c.precision)} %", f"{rounded(c.recall)} %", f"{c.f1:.3f}",
                      f"{max(wrong)[1]} ({max(wrong)[0]})" if wrong else ""))
     lines = (f"{describe_accuracy(figures, split)} Loss {figures.loss:.4f}.", *describe_details(evaluation))
     return "\n".join(lines) + f"\n\n{align_columns(rows, (1, 2, 3, 4))}"

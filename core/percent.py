@@ -12,9 +12,14 @@ SURE: Final = 0.9995
 """From here a share would be rounded to 100 %."""
 
 
+def rounded(share: float, digits: int = 1) -> str:
+    """A share 0..1 in percents, "100.0" only if it is all."""
+    return f"{min(100 * share, 100 - 0.1**digits) if share < 1 else 100 * share:.{digits}f}"
+
+
 def percent(share: float | None, digits: int = 1) -> str:
     """A share 0..1 as "98.3 %"; a dash for NaN and None."""
-    return "–" if share is None or not math.isfinite(share) else f"{100 * share:.{digits}f}{SPACE}%"
+    return "–" if share is None or not math.isfinite(share) else f"{rounded(share, digits)}{SPACE}%"
 
 
 def whole_percent(share: float) -> str:
@@ -31,7 +36,7 @@ def stated(probability: float) -> str:
 
 def percents(low: float, high: float, digits: int = 1) -> str:
     """The bounds of an interval: "97.7–98.7 %"."""
-    return f"{100 * low:.{digits}f}–{100 * high:.{digits}f}{SPACE}%"
+    return f"{rounded(low, digits)}–{100 * high:.{digits}f}{SPACE}%"
 
 
 def keep_percents(text: str) -> str:

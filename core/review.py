@@ -27,6 +27,7 @@ from core.diagnosis.model_file import read_model
 from core.diagnosis.model_identity import MODEL_HELP, SHIPPED_MODELS, find_model
 from core.diagnosis.photo_features import read_features
 from core.errors import EXIT_CODES, EXIT_DONE, InputError, Problem
+from core.percent import rounded
 from core.text import as_cell, csv_text, json_line, printable
 from core.training.run_folder import list_sources
 from core.training.terminal import print_progress
@@ -102,7 +103,7 @@ def show_suspects(photos: ReviewedPhotos, result: Review, arguments: argparse.Na
     learned = f" {photos.model.name} was trained on {photos.learned} of the photos: fewer wrong labels are found there."
     sys.stderr.write(printable(
         f"{len(rows)} photos of {several} classes (groups: {len(np.unique(photos.samples.groups))}). "
-        f"{100 * result.agreement:.1f} % are predicted as labelled by last layers that were not fitted to them. "
+        f"{rounded(result.agreement)} % are predicted as labelled by last layers that were not fitted to them. "
         f"Suspicious labels: {len(result.suspects)}.{few if result.few else ''}{learned if photos.learned else ''} "
         f"{excluded}".rstrip())
         + "\n")  # fmt: skip

@@ -252,7 +252,7 @@ def columns(plant_of: Callable[[PhotoResult], Plant | None], alike: Container[st
                searched=verdict_cell),
         Column(tr("Probability"), lambda r: stated(r.probability) if r.top and not r.unfamiliar else "",
                lambda r: 0.0 if r.unfamiliar else r.probability, True,
-               help=tr("How often diagnoses like this one are correct, measured on validation photos")),
+               help=tr("How often diagnoses like this one are correct on photos like the model's validation photos")),
         Column(tr("Leaf diseased"), _diseased, lambda r: r.shown_percent or 0.0, True,
                help=tr("Diseased share of the leaf area")),
         Column(tr("Model"), lambda r: r.model.name, tip=lambda r: f"{r.model.date} {r.model.short_hash}"),

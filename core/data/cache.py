@@ -114,8 +114,7 @@ def _locked_store(home: Path, side: int, dataset: Dataset, progress: ReportProgr
 
 
 def check_home(dataset: Dataset, folder: str) -> Path:
-    """The folder of this dataset's caches, not created; each photo folder has its own. Raises InputError if they cannot
-    be there."""
+    """The folder of this photo folder's caches, not created. Raises InputError if they cannot be there."""
     base = Path(folder).absolute() if folder else user_cache_folder()
     root = Path(dataset.root)
     if _lies_among(base, root, dataset):

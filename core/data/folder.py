@@ -21,9 +21,8 @@ _Found: TypeAlias = tuple[tuple[str, ...], list[str]]
 def open_folder(root: Path, *, where: Sequence[str] = (), progress: ReportProgress = ignore) -> Dataset:
     """Photos below `root`, listed in sorted order and not decoded.
 
-    The class is the folder's name, or ``crop/condition`` where folders nest. Photos in deeper folders
-    belong to the class above them. `where` filters on crop, condition, label or split.
-    Raises DataError.
+    The class is the folder's name, or ``crop/condition`` where folders nest. Photos in deeper folders belong to the
+    class above them. `where` filters on crop, condition, label or split. Raises DataError.
     """
     skipped: list[Skipped] = []
     found: list[_Found] = []

@@ -102,8 +102,7 @@ def find_faults(path: str, rgb: Array, width: int, height: int) -> list[Finding]
 def photo_faults(rgb: Array) -> tuple[str, ...]:
     """The worst finding that makes the diagnosis of a photo uint8 RGB ``(height, width, 3)`` unreliable, as a sentence.
 
-    Of 2,637 validation photos 7 get a sentence, one of them that it is out of focus; blurred by 3 pixels (of 224) all
-    but 6 of them do.
+    Of 2,637 validation photos 7 get a sentence, one of them as out of focus; blurred by 3 pixels of 224 all but 6.
     """
     found = find_faults("", square(halve(rgb, SIDE), SIDE), rgb.shape[1], rgb.shape[0])
     return tuple(finding.message for finding in found if finding.kind != "glare")[:1]

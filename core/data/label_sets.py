@@ -1,8 +1,7 @@
 """Several labels of a photo, in the name of its class: ``apple/scab+black_rot``, or ``scab;rust`` in a manifest.
 
 A `Dataset` keeps such names as classes, so that photos are split, sampled and counted by their set of labels. A network
-has an output for each label: what its predictions are compared with is bool ``(N, labels)``, instead of class indices
-int ``(N,)``.
+has an output for each label: its predictions are compared with bool ``(N, labels)`` instead of class indices.
 """
 
 from __future__ import annotations

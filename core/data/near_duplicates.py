@@ -39,8 +39,7 @@ each edge. No wrong pair is found; 0.95 gives one, 0.93 twenty.
 THUMB: Final = 24
 """Side of the thumbnails, in pixels."""
 _LARGEST_BUCKET: Final = 2048
-"""Band values shared by more photos than this (and eight times more than by chance) are skipped: they are flat
-background."""
+"""Band values shared by more photos than this, and eight times more than by chance, are skipped: flat background."""
 _BLOCK: Final = 512
 """Photos between two progress reports."""
 _VIEWS: Final = 8

@@ -19,7 +19,7 @@ import numpy as np
 
 from core.data.cache import PhotoCache
 from core.data.dataset import Dataset, ReportProgress, ignore
-from core.data.near_duplicates import Pair, find_near_duplicates, join_groups, join_pairs
+from core.data.near_duplicates import Pair, equal_files, find_near_duplicates, join_groups, join_pairs
 from core.data.string_array import encode
 from core.ops.contract import Array
 from core.schema import parse_json
@@ -41,17 +41,18 @@ LEVELS: Final = 3
 BURST_SECONDS: Final = 10
 """Longest pause within a burst, in seconds. A choice, not a measurement: public datasets have no EXIF metadata."""
 LARGEST_BURST: Final = 12
-"""Larger groups are ignored: they are continuous shooting, or one time for all photos."""
+"""Larger groups are ignored if they have more than a quarter of their class: such as one time for all photos."""
 
 
 def find_groups(
     dataset: Dataset, cache: PhotoCache, progress: ReportProgress = ignore
 ) -> tuple[Array, list[Pair] | None]:
     """Groups int32 ``(N,)``: those of the source, others by name, time, list of leaves and likeness; and the
-    near-duplicates, None if the source names all groups."""
+    near-duplicates, None if the source names all groups, of which then only identical files join."""
     groups, free = dataset.groups, dataset.ungrouped
     if groups is not None and not free.any():
-        return groups, None
+        same = equal_files(cache.content)
+        return (join_pairs(len(dataset), same, groups) if same else groups), None
     by_source = join_groups(group_by_name(dataset), group_by_burst(cache.facts[:, 2], dataset.labels))
     by_source = join_groups(by_source, group_by_leaf_map(dataset))
     copies = find_near_duplicates(cache, progress)
@@ -135,7 +136,7 @@ def group_by_burst(taken: Array, labels: Array) -> Array:
     starts[1:] = (label[1:] != label[:-1]) | (time[1:] - time[:-1] > BURST_SECONDS)
     starts |= time == 0
     burst = np.cumsum(starts) - 1
-    believed = np.bincount(burst)[burst] <= LARGEST_BURST
+    believed = np.bincount(burst)[burst] <= np.maximum(LARGEST_BURST, np.bincount(label)[label] // 4)
     groups = np.empty(count, np.int64)
     groups[order] = np.where(believed, burst, count + np.arange(count))
     return np.unique(groups, return_inverse=True)[1].astype(np.int32)

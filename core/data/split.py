@@ -44,12 +44,11 @@ def complete_splits(splits: Array, labels: Array, groups: Array, seed: int, vali
     Without validation photos, some are taken from the training photos. A missing test split is not made from photos
     that the source calls training or validation photos.
     """
-    if np.all(splits == UNSPLIT):
-        return split_by_group(labels, groups, seed, validation, test)
-    done = splits.copy()
-    unsplit = np.flatnonzero(splits == UNSPLIT)
-    done[unsplit] = _join_groups(splits, groups, unsplit, split_by_group(labels, groups, seed, validation, test))
-    if not np.any(done == VALIDATION):
+    given, known = splits != UNSPLIT, np.full(groups.max() + 1, UNSPLIT, np.int8)
+    known[groups[given]] = splits[given]
+    joined = np.where(given, splits, known[groups])  # the split of their group, if it has one
+    done = np.where(joined == UNSPLIT, split_by_group(labels, groups, seed, validation, test), joined)
+    if given.any() and not np.any(done == VALIDATION):
         train = np.flatnonzero(done == TRAIN)
         numbered = np.unique(groups[train], return_inverse=True)[1]
         done[train] = split_by_group(labels[train], numbered, seed, validation, 0.0)
@@ -59,22 +58,24 @@ def complete_splits(splits: Array, labels: Array, groups: Array, seed: int, vali
 @final
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """Numbers of held-out photos (validation and test), and of those of them whose group is also in training."""
+    """Numbers of held-out photos (validation and test), and of those of them whose group is also in training, or, of
+    test photos, in validation, which chooses the epoch."""
 
     held_out: int
     leaked: int
 
     def describe(self) -> LeakageNote:
         return LeakageNote(f"Data leakage: {self.leaked} of {self.held_out} validation and test photos have a photo of "
-                           "the same group in training. The accuracy measured on them is too high.")
+                           "the same group in training or, of test photos, in validation. The accuracy measured on "
+                           "them is too high.")
 
 
 def measure_leak(splits: Array, groups: Array) -> Leak:
-    """Count the held-out photos that share a group with a training photo."""
-    held_out = (splits == VALIDATION) | (splits == TEST)
-    trained = np.zeros(groups.max() + 1, bool)
-    trained[groups[splits == TRAIN]] = True
-    return Leak(int(held_out.sum()), int(trained[groups[held_out]].sum()))
+    """Count the held-out photos that share a group with a photo of an earlier split: TRAIN, VALIDATION, TEST."""
+    used = splits != UNSPLIT
+    first = np.full(groups.max() + 1, TEST)
+    np.minimum.at(first, groups[used], splits[used])
+    return Leak(int((splits > TRAIN).sum()), int((first[groups] < splits).sum()))
 
 
 def random_split_leak(splits: Array, labels: Array, groups: Array, seed: int) -> Leak:
@@ -117,18 +118,10 @@ def _assign_splits(sizes: Array, shares: Array) -> Array:
     return out
 
 
-def _join_groups(splits: Array, groups: Array, unsplit: Array, proposed: Array) -> Array:
-    """Rows without a split join the split of their group if it has one, else take the proposed one."""
-    known = np.full(groups.max() + 1, UNSPLIT, np.int8)
-    given = splits != UNSPLIT
-    known[groups[given]] = splits[given]
-    own = known[groups[unsplit]]
-    return np.where(own == UNSPLIT, proposed[unsplit], own)
-
-
 def write_split(path: Path, dataset: Dataset, cache: PhotoCache, splits: Array, groups: Array) -> None:
     """Write one line per used photo. Raises StorageError."""
-    names = None if dataset.ungrouped.any() else dataset.group_names
+    own = dataset.groups is not None and not dataset.ungrouped.any() and np.array_equal(groups, dataset.groups)
+    names = dataset.group_names if own else None
 
     def rows() -> Iterator[Sequence[str]]:
         yield "path", "label", "group", "split", "sha256"

@@ -39,8 +39,7 @@ Generator version {version}, seed 0.
 def write_demo(folder: Path, photos_per_class: int = 240, side: int = 160, progress: ReportProgress = ignore) -> Path:
     """Write the synthetic leaves into `folder`, created if necessary, and return the path of the manifest.
 
-    A folder that already contains exactly this dataset stays unchanged. Raises DataError for a folder with other
-    contents, StorageError.
+    A folder that contains exactly this dataset stays unchanged. Raises StorageError, DataError for other contents.
     """
     about = _ABOUT.format(
         count=photos_per_class * len(CONDITIONS), classes=", ".join(CONDITIONS), each=photos_per_class, side=side,

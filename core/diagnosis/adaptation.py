@@ -40,6 +40,7 @@ from core.diagnosis.replay import FeatureReplay, read_replay
 from core.diagnosis.thresholds import SECTION
 from core.errors import DataError, InputError
 from core.ops.contract import Array
+from core.percent import rounded
 from core.program import fold_batch_norm, fold_weights
 
 Weights: TypeAlias = Mapping[str, Array]
@@ -279,8 +280,8 @@ def _loss(logits: Array, labels: Array) -> float:
 
 def _describe(part: Subset) -> str:
     low, high = part.interval
-    return (f"{part.name}: {part.right} of {part.photos} held-out photos correct ({100 * part.accuracy:.1f} %, 95 % "
-            f"interval {100 * low:.1f} to {100 * high:.1f} %).")  # fmt: skip
+    return (f"{part.name}: {part.right} of {part.photos} held-out photos correct ({rounded(part.accuracy)} %, 95 % "
+            f"interval {rounded(low)} to {100 * high:.1f} %).")  # fmt: skip
 
 
 def read_head(model: ModelFile) -> LinearHead:

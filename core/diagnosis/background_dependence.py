@@ -2,8 +2,7 @@
 
 The border baseline is the accuracy of 7 nearest neighbours on eight small patches along the border of the photo
 (corners and middles of the sides), which rarely show the leaf. If it is high, a network may have learned paper and
-light instead of leaves (after Noyan 2022, "Uncovering bias in the PlantVillage dataset"). It sees the centred squares
-that the network sees.
+light instead of leaves (after Noyan 2022, "Uncovering bias in the PlantVillage dataset"). It sees the same squares.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ import cv2
 import numpy as np
 
 from core.data.cache import PhotoCache
-from core.diagnosis.metrics import Subset, wilson_interval
+from core.diagnosis.metrics import Subset, difference_interval, wilson_interval
 from core.ops.contract import Array
+from core.percent import rounded
 
 NEIGHBOURS: Final = 7
 PATCH: Final = 1 / 12
@@ -33,6 +33,7 @@ HIGH_BORDER: Final = 0.5
 """Border accuracy, rescaled so that the majority class is 0 and certainty 1, above which the report has a caution."""
 CLEARLY_BETTER: Final = 0.05
 """Accuracy above the border baseline, below which there is no evidence that the model uses the leaves."""
+TOO_FEW: Final = "unknown, because the photos are too few to exclude a high one"
 AT_CHANCE: Final = "unknown, because the accuracy is not clearly above that of always predicting the most common class"
 
 
@@ -116,8 +117,7 @@ class BackgroundDependence:
     @staticmethod
     def from_section(section: Mapping[str, Any] | None) -> BackgroundDependence | None:
         """The results in a model file's section; None if there is none or it is not valid."""
-        if section is None:
-            return None
+        section = section or {}
         try:
             shares = [float(section[name]) for name in ("border", "commonest", "plain", "blurred", "swapped")]
             photos = int(section["photos"])
@@ -129,26 +129,29 @@ class BackgroundDependence:
         """The results as sentences; `reached`: by the model, on the photos of the border baseline."""
         drop = self.plain - self.swapped
         low, _ = wilson_interval(round(self.plain * self.photos), self.photos)
-        degree = AT_CHANCE if low <= self.commonest else "high" if drop > 0.1 else "moderate" if drop > 0.03 else "low"
+        least = "low" if difference_interval(self.plain, self.swapped, self.photos)[1] <= 0.1 else TOO_FEW
+        degree = AT_CHANCE if low <= self.commonest else "high" if drop > 0.1 else "moderate" if drop > 0.03 else least
         return (
             *describe_border(self.border, self.commonest, reached),
-            f"With the leaf placed on the background of another photo, accuracy changes from {100 * self.plain:.1f} % "
-            f"to {100 * self.swapped:.1f} %; with the background blurred, to {100 * self.blurred:.1f} % ({self.photos} "
+            f"With the leaf placed on the background of another photo, accuracy changes from {rounded(self.plain)} % "
+            f"to {rounded(self.swapped)} %; with the background blurred, to {rounded(self.blurred)} % ({self.photos} "
             f"validation photos). Dependence on the background: {degree}.",
         )
 
 
 def describe_border(border: float, commonest: float, reached: Subset | None = None) -> tuple[str, ...]:
     """Sentences on the border baseline and the model's accuracy on the same photos. Shares 0..1."""
-    texts = [f"Border baseline: {100 * border:.1f} % accuracy from eight small patches along the photo border, without "
+    texts = [f"Border baseline: {rounded(border)} % accuracy from eight small patches along the photo border, without "
             "the leaf, classified by the nearest training photos (always predicting the most common class: "
             f"{100 * commonest:.1f} %)."]  # fmt: skip
-    if reached is not None and (reached.accuracy - border < CLEARLY_BETTER or reached.interval[0] <= border):
+    gained = reached.accuracy - border if reached else 0.0
+    if reached and (gained < CLEARLY_BETTER
+                    or difference_interval(reached.accuracy, border, reached.photos, reached.effect)[0] <= 0):
         texts.append("The network is not clearly better than the border baseline: nothing shows that it uses the "
                      "leaves.")
-    elif reached is not None:
-        texts.append(f"The network is {100 * (reached.accuracy - border):.1f} points better than the border baseline; "
-                     "only this part must come from the leaves.")
+    elif reached:
+        texts.append(f"The network is {100 * gained:.1f} points better than the border baseline; only this part must "
+                     "come from the leaves.")
     if (border - commonest) / max(1 - commonest, 1e-9) > HIGH_BORDER:
         texts.append("In these photos the background and light reveal the class, so the accuracy says little about "
                      "field photos.")

@@ -1,8 +1,7 @@
 """Leaf masks and backgrounds of the training photos, for training with replaced backgrounds; computed once and cached.
 
 A background is a training photo whose leaf is inpainted from its surroundings, as in
-`core.diagnosis.background_dependence`. The masks are deterministic (`core.diagnosis.segmentation`), so every run gets
-the same backgrounds.
+`core.diagnosis.background_dependence`. The masks (`core.diagnosis.segmentation`) are alike in every run.
 """
 
 from __future__ import annotations

@@ -7,15 +7,16 @@ and Ramdas, "Top-label calibration and multiclass-to-binary reductions", ICLR 20
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, final
 
 import numpy as np
 
-from core.diagnosis.metrics import binary_cross_entropy, cross_entropy, sigmoid, softmax
+from core.diagnosis.metrics import binary_cross_entropy, cross_entropy, design_effect, sigmoid, softmax
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.thresholds import is_no_leaf
 from core.ops.contract import Array
@@ -24,7 +25,6 @@ PARTS: Final = re.compile(r"/|___")
 BINS: Final = 15
 FARTHEST: Final = 3.0
 """Largest ``|ln T|``: 0.05 to 20."""
-GOLDEN: Final = (5**0.5 - 1) / 2
 COMMON_RIDGE: Final = 1.0
 """Weight of ``(ln T)^2`` beside the summed cross entropy. Temperatures of networks vary more than those of crops."""
 RIDGE: Final = 3.0
@@ -60,7 +60,7 @@ class Reliability:
     """Expected calibration error, of `bins` of equal width.
 
     chance: the error that a perfectly calibrated model with these probabilities would have on as many photos: the mean
-    of ``|stated - right|`` of each bin, if `right` is binomial, approximately normal.
+    of ``|stated - right|`` of each bin, if `right` is binomial.
     """
 
     error: float
@@ -69,7 +69,7 @@ class Reliability:
 
 
 def fit_temperature(logits: Array, labels: Array, ridge: float = COMMON_RIDGE, farthest: float = FARTHEST) -> float:
-    """The temperature with the lowest cross entropy of ``logits / T`` plus ``ridge * (ln T)^2``, by golden section.
+    """The temperature with the lowest cross entropy of ``logits / T`` plus ``ridge * (ln T)^2``, by ternary search.
 
     labels: int ``(N,)``, or bool ``(N, classes)`` for binary cross entropy. Without `ridge` it approaches 0, and all
     probabilities 1, where all photos are classified correctly. 1.0 without photos.
@@ -81,23 +81,11 @@ def fit_temperature(logits: Array, labels: Array, ridge: float = COMMON_RIDGE, f
     def loss(log_t: float) -> float:  # summed over photos and labels
         return float(entropy(logits / np.exp(log_t), labels).sum() * labels[0].size) + ridge * log_t**2
 
-    return float(np.exp(find_least(loss, -farthest, farthest)))
-
-
-def find_least(loss: Callable[[float], float], low: float, high: float) -> float:
-    """The minimum in [low, high] of a function with one minimum, to 1e-5, by golden section."""
-    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-    at_left, at_right = loss(left), loss(right)
+    low, high = -farthest, farthest
     while high - low > 1e-5:
-        if at_left < at_right:
-            high, right, at_right = right, left, at_left
-            left = high - GOLDEN * (high - low)
-            at_left = loss(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + GOLDEN * (high - low)
-            at_right = loss(right)
-    return (low + high) / 2
+        left, right = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (low, right) if loss(left) < loss(right) else (left, high)
+    return math.exp((low + high) / 2)
 
 
 def divide_logits(logits: Array, temperature: float, by_class: Sequence[float] = ()) -> Array:
@@ -124,24 +112,36 @@ def label_thresholds(model: ModelFile) -> Array:
     return np.array(thresholds.labels if thresholds else ())
 
 
-def measure_reliability(probabilities: Array, labels: Array) -> Reliability:
+def measure_reliability(probabilities: Array, labels: Array, groups: Array | None = None) -> Reliability:
     """Compare the probability of the predictions with the share that is correct.
 
-    probabilities ``(N, classes)``, labels ``(N,)``, or bool ``(N, classes)``: then each label is a prediction.
+    probabilities ``(N, classes)``, labels ``(N,)``, or bool ``(N, classes)``: then each label is a prediction;
+    groups: int ``(N,)``, which `chance` takes into account.
     """
     if labels.ndim == 2:
         stated = probabilities.ravel()
+        groups = None if groups is None else groups.repeat(labels.shape[1])
         probabilities, labels = np.stack((1 - stated, stated), axis=1), labels.ravel()
     stated = probabilities.max(axis=1)
     right = probabilities.argmax(axis=1) == labels
     edges = np.linspace(0.0, 1.0, BINS + 1)
     which = np.clip(np.searchsorted(edges, stated, side="left") - 1, 0, BINS - 1)
-    bins = tuple(Bin(int(rows.sum()), float(stated[rows].mean()), float(right[rows].mean()))
-                 for rows in (which == i for i in np.unique(which)))  # fmt: skip
+    members = [which == i for i in np.unique(which)]
+    bins = tuple(Bin(int(rows.sum()), float(stated[rows].mean()), float(right[rows].mean())) for rows in members)
+    effects = (1.0 if groups is None else design_effect(right[rows], groups[rows]) for rows in members)
     error = sum(b.photos * abs(b.stated - b.right) for b in bins) / max(len(stated), 1)
-    variances = np.bincount(which, stated * (1 - stated))  # of the correct photos of each bin
-    chance = float(np.sqrt(2 / np.pi * variances).sum() / max(len(stated), 1))
-    return Reliability(error, chance, bins)
+    chance = sum(b.photos * _mean_deviation(max(round(b.photos / effect), 1), b.stated)
+                 for b, effect in zip(bins, effects, strict=True))  # fmt: skip
+    return Reliability(error, chance / max(len(stated), 1), bins)
+
+
+def _mean_deviation(count: int, p: float) -> float:
+    """Mean of ``|k / count - p|`` for a binomial k (Diaconis and Zabell, Statistical Science 6:284, 1991)."""
+    if not 0 < p < 1:
+        return 0.0
+    k = min(int(count * p) + 1, count)
+    ways = math.lgamma(count + 1) - math.lgamma(k) - math.lgamma(count - k + 1)
+    return 2 / count * math.exp(ways + k * math.log(p) + (count - k + 1) * math.log1p(-p))
 
 
 def describe_error(error: float, chance: float | None) -> str:
@@ -169,8 +169,7 @@ def fit_class_temperatures(
     """A temperature for each class: `temperature` times the factor of its group; empty if no group has its own.
 
     logits ``(N, classes)``, labels ``(N,)``; groups: the crop of each class, "" for none. The factor f of a group
-    minimizes the sum of cross entropies over the photos predicted as its classes, plus ``ridge * (ln f)^2``. It needs
-    FEWEST photos.
+    minimizes the sum of cross entropies over FEWEST or more photos predicted as its classes, plus ``ridge (ln f)^2``.
     """
     names = sorted({name for name in groups if name})
     answered = np.asarray(groups)[logits.argmax(axis=1)]

@@ -30,7 +30,7 @@ from core.diagnosis.model_file import CALIBRATION, ModelFile
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.replay import fit_replay
 from core.diagnosis.segmentation import segment
-from core.diagnosis.thresholds import SECTION, set_label_thresholds, set_thresholds, without_leaf
+from core.diagnosis.thresholds import SECTION, set_thresholds, without_leaf
 from core.ops.contract import Array
 
 PER_CLASS: Final = 100
@@ -43,10 +43,12 @@ CHUNK: Final = 64
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledPhotos:
-    """Photos, uint8 ``(N, side, side, 3)``; labels: int ``(N,)``, or bool ``(N, classes)`` of photos with several."""
+    """Photos, uint8 ``(N, side, side, 3)``; labels: int ``(N,)``, or bool ``(N, classes)`` of photos with several;
+    groups: int ``(N,)``, needed of validation photos in groups."""
 
     photos: Array
     labels: Array
+    groups: Array | None = None
 
     def take(self, rows: Array) -> LabelledPhotos:
         return LabelledPhotos(self.photos[rows], self.labels[rows])
@@ -73,9 +75,9 @@ def complete_model(
         if baseline is not None:
             reading = measure_dependence(model, predictor, validation, baseline, seed, report, communicator)
             sections |= {background_dependence.SECTION: asdict(reading)} if reading else {}
-    reliability = asdict(measure_reliability(state_probabilities(model, seen.logits), validation.labels))
-    calibration = {**reliability, "bins": list(reliability["bins"])}
-    return replace(model, sections={**sections, CALIBRATION: calibration})
+    stated = state_probabilities(model, seen.logits)
+    sections[CALIBRATION] = asdict(measure_reliability(stated, validation.labels, validation.groups))
+    return replace(model, sections=sections)
 
 
 def sample_per_class(labels: Array, most: int, seed: int) -> Array:
@@ -123,9 +125,8 @@ def with_thresholds(
         weight = model.weights[f"{head_node(model.graph).name}.weight"]
         linear = weight.shape[1:] == known.features.shape[1:]
         replay = fit_replay(known.features, known_labels, len(model.classes), found.subspace) if linear else {}
-    choose = set_label_thresholds if model.multilabel else set_thresholds
     stated = state_probabilities(model, seen.logits)
-    thresholds = choose(stated, labels, found.measure(seen), found.score, model.classes)
+    thresholds = set_thresholds(stated, labels, found.measure(seen), found.score, model.classes)
     extra = {**model.extra, **found.to_arrays(), **replay}
     return replace(model, sections={**model.sections, SECTION: thresholds.to_section()}, extra=extra)
 

@@ -44,8 +44,7 @@ def show_json(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
 
 
 def _state(verdict: str, reason: str, top: Iterable[ClassProbability], **of: object) -> dict[str, object]:
-    """The diagnosis of a photo, leaf or plant, for JSON, with thresholds if photos may have several labels; of: what
-    it is of."""
+    """The diagnosis of a photo, leaf or plant, for JSON, with thresholds of several labels; of: what it is of."""
     likely = [{"label": g.label, "probability": g.probability}
               | ({} if g.threshold is None else {"threshold": g.threshold}) for g in top]  # fmt: skip
     return {**of, "verdict": verdict, "top": likely, **({"reason": reason} if reason else {})}

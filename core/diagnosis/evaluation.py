@@ -36,6 +36,7 @@ from core.diagnosis.training_photos import Overlap, describe_overlap, measure_ov
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE
 from core.errors import DataError
 from core.ops.contract import Array
+from core.percent import rounded
 from core.plan import choose_device
 
 BATCH: Final = 32
@@ -60,10 +61,10 @@ class CoverageResult:
 
     def describe(self) -> str:
         by = " (set on validation photos)" if self.measured else " (which changes nothing here)"
-        right, share = 100 * self.right / max(self.answered, 1), 100 * self.answered / max(self.photos, 1)
+        right, share = self.right / max(self.answered, 1), self.answered / max(self.photos, 1)
         return (
             f"At coverage {100 * self.wanted:g} %{by}, {self.answered} of {self.photos} photos are diagnosed "
-            f"({share:.1f} %), {right:.1f} % of these diagnoses are correct, and "
+            f"({rounded(share)} %), {rounded(right)} % of these diagnoses are correct, and "
             f"{100 * self.wrongly_refused:.1f} % of the correct predictions are rejected."
         )
 
@@ -163,7 +164,7 @@ def evaluate_model(
     known = describe_overlap("The model", model.learned, overlap)
     if overlap and (related := int((~new).sum()) - overlap[0].learned):
         known += (f"Data leakage: {related} photos have one of the same group in training. The accuracy is too high.",)
-    reliability = measure_reliability(stated, labels)
+    reliability = measure_reliability(stated, labels, groups[kept])
     return Evaluation(
         figures, places=places, field=field, unseen=unseen, answered=answered, overlap=overlap, known=known,
         calibration_error=reliability.error, chance_error=reliability.chance,

@@ -27,8 +27,7 @@ from core.diagnosis.verdict import NO_LEAF, Verdict, count_findings
 from core.ops.contract import Array
 
 CROP_BELOW: Final = 0.55
-"""Largest square around a leaf, as a share of the photo's side, to which the photo is cropped: leaves in training
-photos are larger."""
+"""Largest square around a leaf, as a share of the photo's side, that is cut out: in training, leaves are larger."""
 LARGE: Final = 2048
 """Shorter side, in pixels, to which larger photos are scaled while they are decoded."""
 SEVERAL: Final = 640

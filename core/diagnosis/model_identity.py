@@ -1,7 +1,6 @@
 """Identity of a model: its name, the hash of its contents and the date of its weights.
 
-The hash is the checksum of the model file (`core.tensor_file`): it changes with every weight, class and threshold, but
-not with the name.
+The hash is the checksum of the model file (`core.tensor_file`): it changes with weights, classes and thresholds.
 """
 
 from __future__ import annotations

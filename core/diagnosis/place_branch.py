@@ -2,8 +2,7 @@
 
 The network itself is unchanged, so little is forgotten. A gate, a linear layer on the network's features, opens the
 branch for photos like those of the place. The branch then separates the classes that occur there, in place of the head,
-which errs on such photos. Fine-tuning the last layers instead classifies the place's photos as well, but forgets the
-other crops.
+which errs on such photos. Fine-tuning the last layers classifies the place's photos as well, but forgets other crops.
 """
 
 from __future__ import annotations

@@ -46,8 +46,7 @@ NEVER: Final = -1e300
 class CoveragePoint:
     """Diagnosing only photos with a confidence of at least `threshold`.
 
-    Shares 0..1; coverage: photos with a diagnosis; accuracy: correct diagnoses; wrongly_refused: correct diagnoses that
-    are rejected.
+    Shares 0..1; coverage: photos with a diagnosis; accuracy: correct diagnoses; wrongly_refused: correct ones rejected.
     """
 
     coverage: float
@@ -133,15 +132,30 @@ def without_leaf(labels: Array, classes: Sequence[str]) -> Array:
 def set_thresholds(
     probabilities: Array, labels: Array, familiar: Array, score: str, classes: Sequence[str]
 ) -> Thresholds:
-    """Set thresholds on validation photos: probabilities ``(N, classes)``, labels ``(N,)`` and familiarity ``(N,)``."""
-    right = probabilities.argmax(axis=1) == labels
-    index = next((i for i, name in enumerate(classes) if is_no_leaf(name)), -1)
-    leaves, no_leaf = labels != index, 1.0
-    if index >= 0:
-        bare = probabilities[~leaves, index]
-        no_leaf = max(float(np.quantile(bare, 1 - NO_LEAF_FOUND)), 0.02) if len(bare) else NO_LEAF_UNTESTED
+    """Set thresholds on validation photos: probabilities ``(N, classes)``, familiarity ``(N,)``, labels ``(N,)``, or
+    bool ``(N, classes)`` of photos with several."""
+    index, no_leaf = next((i for i, name in enumerate(classes) if is_no_leaf(name)), -1), 1.0
+    leaves = ~without_leaf(labels, classes)
     least = float(np.quantile(familiar[leaves], UNFAMILIAR_REJECTED)) if leaves.any() else NEVER
+    if labels.ndim == 2:
+        each, point = _set_label_thresholds(probabilities, labels, familiar >= least)
+        return Thresholds(score, least, index, each[index] if index >= 0 else 1.0, (point,), each)
+    if index >= 0:
+        bare = probabilities[labels == index, index]
+        no_leaf = max(float(np.quantile(bare, 1 - NO_LEAF_FOUND)), 0.02) if len(bare) else NO_LEAF_UNTESTED
+    right = probabilities.argmax(axis=1) == labels
     return Thresholds(score, least, index, no_leaf, coverage_curve(probabilities.max(axis=1), right))
+
+
+def _set_label_thresholds(
+    probabilities: Array, truth: Array, familiar: Array
+) -> tuple[tuple[float, ...], CoveragePoint]:
+    """The threshold of each label, and what they reach; labels and whether a photo is familiar as bool."""
+    labels = tuple(best_threshold(stated, true) for stated, true in zip(probabilities.T, truth.T, strict=True))
+    found = probabilities >= labels
+    answered, right = found.any(axis=1) & familiar, (found == truth).all(axis=1)
+    return labels, CoveragePoint(float(answered.mean()), 0.0, float(right[answered].sum() / max(answered.sum(), 1)),
+                                 float((right & ~answered).sum() / max(right.sum(), 1)))  # fmt: skip
 
 
 def describe_coverage(thresholds: Thresholds | None, coverage: float) -> str:
@@ -163,21 +177,6 @@ def untested_thresholds(classes: int) -> Thresholds:
     return Thresholds("energy", NEVER, -1, 1.0, (CoveragePoint(1.0, 0.0, 0.0, 0.0),), (UNTESTED,) * classes)
 
 
-def set_label_thresholds(
-    probabilities: Array, truth: Array, familiar: Array, score: str, classes: Sequence[str]
-) -> Thresholds:
-    """Set thresholds on validation photos: probabilities and labels (bool) ``(N, classes)``, familiarity ``(N,)``."""
-    labels = tuple(best_threshold(stated, true) for stated, true in zip(probabilities.T, truth.T, strict=True))
-    bare = next((i for i, name in enumerate(classes) if is_no_leaf(name)), -1)
-    leaves = ~truth[:, bare] if bare >= 0 else np.ones(len(truth), np.bool_)
-    least = float(np.quantile(familiar[leaves], UNFAMILIAR_REJECTED)) if leaves.any() else NEVER
-    found = probabilities >= labels
-    answered, right = found.any(axis=1) & (familiar >= least), (found == truth).all(axis=1)
-    point = CoveragePoint(float(answered.mean()), 0.0, float(right[answered].sum() / max(answered.sum(), 1)),
-                          float((right & ~answered).sum() / max(right.sum(), 1)))  # fmt: skip
-    return Thresholds(score, least, bare, labels[bare] if bare >= 0 else 1.0, (point,), labels)
-
-
 def best_threshold(stated: Array, truth: Array) -> float:
     """The threshold of one label by its probabilities ``(N,)`` and bool ``(N,)``; 0.5 if no photo has the label."""
     if not truth.any():
@@ -193,7 +192,7 @@ def best_threshold(stated: Array, truth: Array) -> float:
 def describe_label_thresholds(thresholds: Thresholds, classes: Sequence[str]) -> str:
     point = thresholds.curve[0]
     each = ", ".join(f"{name} {percent(value, 0)}" for name, value in zip(classes, thresholds.labels, strict=True))
-    reached = (f"{percent(point.coverage)} of the validation photos have a label; of these, {percent(point.accuracy)} "
-               "have exactly the right labels." if thresholds.measured else
+    reached = (f"{percent(point.coverage)} of the validation photos, which set the thresholds, have a label; of "
+               f"these, {percent(point.accuracy)} have exactly the right labels." if thresholds.measured else
                "There were too few validation photos to set and measure the thresholds.")  # fmt: skip
     return f"A photo has the labels whose probability reaches their threshold: {each}. {reached}"

@@ -13,6 +13,7 @@ from typing import Final, final
 
 from core.diagnosis.metrics import Metrics
 from core.diagnosis.page import GREEN, INK, LINE, MUTED, RED
+from core.percent import rounded
 
 WIDTH: Final = 460
 HEIGHT: Final = 250
@@ -149,7 +150,7 @@ def _ticks(low: float, high: float) -> list[float]:
 def draw_bars(title: str, rows: Sequence[tuple[str, float, str]]) -> str:
     """Shares 0..1 as bars: (name, share, colour)."""
     height = 30 + BAR * len(rows)
-    label = "; ".join(f"{name} {100 * share:.1f} %" for name, share, _ in rows)
+    label = "; ".join(f"{name} {rounded(share)} %" for name, share, _ in rows)
     parts = [open_svg(NAMES + BARS + 70, height, f"{title}: {label}"), text(0, 16, title, "ink", weight=600, size=13)]
     for at, (name, share, colour) in enumerate(rows):
         y = 30 + BAR * at
@@ -158,14 +159,14 @@ def draw_bars(title: str, rows: Sequence[tuple[str, float, str]]) -> str:
             f'<rect x="{NAMES}" y="{y}" width="{BARS}" height="18" rx="3" class="background" fill="{MUTED}" '
             'fill-opacity="0.12"/>',
             f'<rect x="{NAMES}" y="{y}" width="{max(BARS * share, 1):.1f}" height="18" rx="3" fill="{colour}"/>',
-            text(NAMES + BARS + 8, y + 14, f"{100 * share:.1f} %", "ink"),
+            text(NAMES + BARS + 8, y + 14, f"{rounded(share)} %", "ink"),
         ]
     return "".join(parts) + "</svg>"
 
 
 def draw_interval(share: float, bounds: tuple[float, float], colour: str = GREEN) -> str:
     low, dot, high = (6 + (SPAN - 12) * value for value in (bounds[0], share, bounds[1]))
-    label = f"{100 * share:.1f} %, interval {100 * bounds[0]:.1f} to {100 * bounds[1]:.1f} %"
+    label = f"{rounded(share)} %, interval {rounded(bounds[0])} to {100 * bounds[1]:.1f} %"
     return (
         open_svg(SPAN, 16, label)
         + f'<path d="M6 8H{SPAN - 6}" class="grid" stroke="{LINE}" stroke-width="2"/>'

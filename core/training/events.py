@@ -164,8 +164,7 @@ class RunEvaluated:
 class RunFinished:
     """The run has ended: "completed", "stopped" (resumable) or "early" (patience).
 
-    test_accuracy: None without a test split; border_accuracy: of the border baseline; field_accuracy: on the user's own
-    field photos.
+    test_accuracy: None without a test split; border_accuracy: of the border baseline; field_accuracy: on field photos.
     """
 
     reason: str

@@ -31,7 +31,7 @@ from core.training.setup import Setup, describe_prevented_leakage
 LEAST_PHOTOS: Final = 30
 """Fewest validation photos for a temperature and thresholds."""
 MOST_BYTES: Final = 512 << 20
-"""Most bytes of photos in memory; larger sets are sampled evenly from the classes."""
+"""Most bytes of photos in memory."""
 
 
 def save_best(setup: Setup, folder: RunFolder, weights: Mapping[str, Array], figures: Metrics, epoch: int) -> None:
@@ -125,13 +125,10 @@ def _take_some(photos: PhotoSet, seed: int) -> LabelledPhotos:
 
 
 def _take_validation(photos: PhotoSet) -> LabelledPhotos:
-    """The validation photos, sampled by class if they do not fit in MOST_BYTES."""
-    rows = photos.rows(VALIDATION)
-    most = MOST_BYTES // photos.cache.side**2 // 3
-    if len(rows) > most:
-        labels = photos.dataset.labels[rows]
-        rows = rows[sample_per_class(labels, max(most // len(photos.dataset.classes), 1), 0)]
-    return LabelledPhotos(photos.cache.gather(rows), photos.true_labels(rows))
+    """The validation photos, or if they do not fit in MOST_BYTES a random sample, in which classes are as frequent."""
+    rows = np.random.default_rng(0).permutation(photos.rows(VALIDATION))
+    rows = np.sort(rows[: MOST_BYTES // photos.cache.side**2 // 3])
+    return LabelledPhotos(photos.cache.gather(rows), photos.true_labels(rows), photos.groups[rows])
 
 
 def describe_photos(photos: PhotoSet, file: Path) -> tuple[tuple[str, str], ...]:

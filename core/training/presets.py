@@ -103,8 +103,7 @@ LEAST_BATCH: Final = 8
 
 
 def fit_recipe(config: RunConfig, photos: int) -> tuple[RunConfig, tuple[str, ...]]:
-    """The settings with which a preset reaches its `steps` on this number of training photos, and a sentence if they
-    changed.
+    """The settings with which a preset reaches its `steps` on so many training photos, and a sentence if they changed.
 
     Batch size, learning rate and epochs change only where they are the preset's; the user's own values stay.
     """

@@ -11,11 +11,11 @@ from typing import Any, Final, final
 
 from core.config import RunConfig, settings
 from core.diagnosis import page
-from core.diagnosis.calibration import describe_error, describe_temperatures
+from core.diagnosis.calibration import describe_error
 from core.diagnosis.metrics import Metrics, Subset
 from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_file import CALIBRATION, ModelFile
-from core.diagnosis.thresholds import COVERAGE, Thresholds, describe_label_thresholds
+from core.diagnosis.thresholds import COVERAGE, Thresholds
 from core.errors import option_name
 from core.percent import percent, percents
 from core.training.charts import ChartSeries, draw_bars, draw_confusion, draw_interval, draw_lines
@@ -85,7 +85,7 @@ def _summary(evaluation: RunEvaluation) -> list[str]:
     if reading is not None:
         shown.append((percent(reading.swapped), "on another background", f"instead of {percent(reading.plain)}"))
     cautions = map(page.note, evaluation.cautions())
-    return [page.tiles(shown), page.paragraphs([evaluation.verdict()], "lead"), *cautions]
+    return [page.tiles(shown), page.paragraphs([" ".join(evaluation.verdict())], "lead"), *cautions]
 
 
 def _background(evaluation: RunEvaluation) -> list[str]:
@@ -93,12 +93,13 @@ def _background(evaluation: RunEvaluation) -> list[str]:
     if not doubts:
         return [page.paragraphs(["Not tested in this run (--leaf-tests no)."])]
     rows = [(f"the network, {evaluation.split} photos", evaluation.result.figures.accuracy, page.GREEN)]
-    if reading is not None:
-        rows += [("background blurred", reading.blurred, page.GREEN),
-                 ("background swapped", reading.swapped, page.GREEN)]  # fmt: skip
     if baseline is not None:
         rows += [("border baseline", baseline.border, page.RED),
                  ("always the most common class", baseline.commonest, page.MUTED)]  # fmt: skip
+    if reading is not None:
+        rows += [("validation photos, unchanged", reading.plain, page.GREEN),
+                 ("background blurred", reading.blurred, page.GREEN),
+                 ("background swapped", reading.swapped, page.GREEN)]  # fmt: skip
     if not evaluation.result.parts:
         doubts = (*doubts, "It is not known where these photos were taken. Evaluate your own field photos with --field "
                            "FOLDER: accuracy on lab photos says little about plants outdoors.")  # fmt: skip
@@ -174,11 +175,8 @@ def _confidence(model: ModelFile) -> list[str]:
                                  "predicted probability", "accuracy", x=(0, 1), y=(0, 1.0), percent=True))
         texts.append(f"{describe_error(found['error'], found['chance'])} The logits are divided by the temperature "
                      f"{model.temperature:.3f}. Larger dots stand for more photos.")
-        texts += [describe_temperatures(model)] if model.class_temperatures else []
     thresholds = model.thresholds
-    if thresholds is not None and thresholds.labels:
-        texts.append(describe_label_thresholds(thresholds, model.classes))
-    elif thresholds is not None:
+    if thresholds is not None and not thresholds.labels:
         least = min(p.coverage for p in thresholds.curve)
         charts += [_draw_coverage(thresholds, least)] if least < 1 else []
         texts.append("With a higher minimum confidence, fewer photos are diagnosed and more of the diagnoses are "

@@ -46,10 +46,6 @@ class RunEvaluation:
     baseline: Baseline | None = None
     reading: BackgroundDependence | None = None
 
-    def verdict(self) -> str:
-        """The accuracy, with the accuracy by setting, as sentences."""
-        return " ".join(self._reached())
-
     @property
     def guessing(self) -> float | None:
         """The share of the most common class or label set, if the network is not clearly better."""
@@ -80,9 +76,10 @@ class RunEvaluation:
     def words(self) -> tuple[str, ...]:
         error = self.result.calibration_error
         stated = "" if error is None else describe_error(error, self.result.chance_error)
-        return tuple(filter(None, (*self._reached(), *self.cautions(), *self.doubts(), stated)))
+        return tuple(filter(None, (*self.verdict(), *self.cautions(), *self.doubts(), stated)))
 
-    def _reached(self) -> tuple[str, ...]:
+    def verdict(self) -> tuple[str, ...]:
+        """The accuracy, with the accuracy by setting, as sentences."""
         result = self.result
         groups = map(describe_groups, (result.figures, result.field))
         accuracy, parts = describe_accuracy(result.figures, self.split), describe_subsets(result.parts)

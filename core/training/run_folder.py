@@ -14,6 +14,7 @@ from core.data.file_lock import locked
 from core.diagnosis.metrics import Metrics
 from core.diagnosis.model_identity import BEST, CONFIG, find_model, read_identity, today
 from core.errors import DataError, InputError, LeafClinicError, StorageError
+from core.percent import rounded
 from core.schema import mapping, parse_json
 from core.storage import TEMPORARY, check_writable, inside_photos, saving, write_file
 from core.text import csv_text, json_text
@@ -208,7 +209,7 @@ def log_reading(path: Path, accuracy: float) -> str:
             if earlier:
                 date, _, first = earlier[0].split(",")
                 told = (f"This is reading {len(earlier) + 1} of this test split by this run (first: {date}, "
-                        f"{100 * float(first):.1f} %).")  # fmt: skip
+                        f"{rounded(float(first))} %).")  # fmt: skip
             file.write(("" if text.endswith("\n") else "\n" if text else f"{heading}\n") + row)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is damaged: rename it"

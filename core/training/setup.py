@@ -306,7 +306,7 @@ def describe_prevented_leakage(photos: PhotoSet) -> tuple[str, ...]:
     if photos.leak.leaked or not leak.leaked:
         return ()
     return (f"A random split would leak {leak.leaked} of {leak.held_out} validation and test photos: photos of the "
-            "same group would be in training, and the measured accuracy would be too high.",)  # fmt: skip
+            "same group would be in different splits, and the measured accuracy would be too high.",)  # fmt: skip
 
 
 @contextmanager

@@ -129,8 +129,7 @@ def diverged(step: int, loss: float, layer: str, checkpoint: str) -> TrainingDiv
 def find_broken_layer(plan: Plan, graph: Graph, batch: PhotoBatch, device: str, photos: Array) -> str:
     """The first layer whose output on this batch is not finite, else the one whose gradient is not.
 
-    The forward pass is computed again by a plan that returns the output of every layer; photos: those that the batch's
-    index refers to.
+    The forward pass is computed again by a plan that returns every layer's output; photos: what `index` refers to.
     """
     batch = replace(batch, targets=None)  # an inference plan has no loss
     names = [node.name for node in graph.nodes[1:]]

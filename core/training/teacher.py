@@ -2,8 +2,7 @@
 
 The teachers get the same augmented photos as the student (Beyer et al., "Knowledge distillation: a good teacher is
 patient and consistent", 2022). A target is ``(1 - share) * label + share * mean of the teachers' probabilities``;
-labels are smoothed or mixed as without teachers, probabilities are the softmax or sigmoid of logits over the
-temperature.
+labels are smoothed or mixed as without teachers, probabilities are those of logits over the temperature.
 """
 
 from __future__ import annotations

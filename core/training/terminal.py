@@ -11,6 +11,7 @@ from typing import Final, TextIO, final
 import numpy as np
 
 from core.ops.contract import Array
+from core.percent import rounded
 from core.text import printable
 from core.training import events
 from core.training.kernel_timing import KernelTable
@@ -140,8 +141,8 @@ def describe_epoch(event: events.EpochDone, epochs: int) -> str:
     if event.mean_f1 is not None:
         more = f" at threshold 0.5, mean F1 {event.mean_f1:.3f}, mean average precision {event.average_precision:.3f}"
     return (
-        f"epoch {event.epoch + 1}/{epochs}: loss {event.train_loss:.3f}, accuracy {100 * event.train_accuracy:.1f} %, "
-        f"validation loss {event.validation_loss:.3f}, accuracy {100 * event.validation_accuracy:.1f} %{more}"
+        f"epoch {event.epoch + 1}/{epochs}: loss {event.train_loss:.3f}, accuracy {rounded(event.train_accuracy)} %, "
+        f"validation loss {event.validation_loss:.3f}, accuracy {rounded(event.validation_accuracy)} %{more}"
         f"{' (best so far)' if event.best else ''}, {event.photos_per_second:.0f} photos/s"
     )
 
@@ -154,10 +155,10 @@ def describe_end(event: events.RunFinished, evaluation: Sequence[str] = ()) -> s
     steps = "1 step" if event.step == 1 else f"{event.step} steps"
     lines = [f"{ends[event.reason]} after {describe_seconds(event.seconds)} of training, {steps}."]
     if event.best_epoch >= 0:
-        lines.append(f"Best epoch {event.best_epoch + 1}: validation accuracy {100 * event.best_accuracy:.1f} %.")
+        lines.append(f"Best epoch {event.best_epoch + 1}: validation accuracy {rounded(event.best_accuracy)} %.")
     lines += evaluation
     if event.test_accuracy is not None and not evaluation:
-        lines.append(f"Test accuracy: {100 * event.test_accuracy:.1f} %.")
+        lines.append(f"Test accuracy: {rounded(event.test_accuracy)} %.")
     if event.model_path:
         lines.append(f"Model saved to {event.model_path}")
     if event.report_path:

@@ -87,8 +87,7 @@ def evaluation_weights(plan: Plan, loader: Loader, epoch: int) -> dict[str, Arra
     """The weights to evaluate and save: their running average if there is one, else the current weights.
 
     Batch norm statistics belong to the weights before averaging, so they are recomputed over batches of the training
-    loader (Izmailov et al., "Averaging weights leads to wider optima", 2018, section 3.2). The plan
-    is unchanged afterwards.
+    loader (Izmailov et al., "Averaging weights leads to wider optima", 2018, section 3.2). The plan is unchanged.
     """
     state, weights = plan.state(), plan.weights()
     flat = state.get("average")

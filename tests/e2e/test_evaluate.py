@@ -40,6 +40,7 @@ def test_evaluate_prints_one_object_and_how_many_photos_the_model_has_learned_fr
         "too high."
     ) in text
     assert f"of {36 - learned} other photos correct" in text
+    assert f" of the run were chosen on {sum(row['split'] == 'val' for row in rows)} of these photos." in text
     old = tmp_path / "old.safetensors"
     write_model(old, replace(read_model(trained[0]), learned=None))
     assert json.loads(call("core.evaluate", old, "--data", photos, "--json", cache=cache).stdout)["overlap"] is None

@@ -125,8 +125,8 @@ class SplitPane(QWidget):
             return
         leaked, random = (percent(split[name] / max(split["held_out"], 1)) for name in ("leaked", "random_leaked"))
         self.text.setText(tr(
-            "{leaked} of the validation and test photos show the same leaf or session as a training photo (data "
-            "leakage: measured accuracy is too high); in a random split {random}. {photos} photos are in {groups}.",
+            "{leaked} of the validation and test photos show the same leaf or session as a photo of another split "
+            "(data leakage: measured accuracy is too high); in a random split {random}. {photos} photos: {groups}.",
             leaked=leaked, random=random, photos=f"{split['photos']:,}",
             groups=count(split["groups"], "{n} group", "{n} groups"),
         ))  # fmt: skip

@@ -106,11 +106,14 @@ def test_groups_that_a_source_names_stay_and_copies_without_a_group_join_them(tm
     photos = leaf_folder(tmp_path / "photos", each=3) / "healthy"
     for copy, source in (("003.png", "001.png"), ("004.png", "002.png")):
         (photos / copy).write_bytes((photos / source).read_bytes())
-    rows = [f"{at:03d}.png,healthy,{group}" for at, group in enumerate(("", "p", "p", "q", ""))]
-    (photos / "list.csv").write_text("\n".join(["path,label,group", *rows]))
-    dataset = open_manifest(photos / "list.csv")
-    groups, copies = find_groups(dataset, open_cache(dataset, 32, folder=str(tmp_path / "store")))
-    assert (groups.tolist(), len(copies)) == ([0, 1, 1, 2, 1], 2)
+    found = []
+    for names in (("", "p", "p", "q", ""), "pqrst"):
+        rows = [f"{at:03d}.png,healthy,{group}" for at, group in enumerate(names)]
+        (photos / "list.csv").write_text("\n".join(["path,label,group", *rows]))
+        dataset = open_manifest(photos / "list.csv")
+        groups, copies = find_groups(dataset, open_cache(dataset, 32, folder=str(tmp_path / "store")))
+        found.append((groups.tolist(), copies and len(copies)))
+    assert found == [([0, 1, 1, 2, 1], 2), ([0, 1, 2, 1, 2], None)], "identical files are one group in any case"
 
 
 NOON = 1_717_243_200  # 2024-06-01 12:00:00
@@ -155,6 +158,8 @@ def test_a_burst_is_one_group_classes_do_not_mix_and_endless_ones_are_not_believ
     assert len(np.unique(group_by_burst(taken, labels))) == 3 + LARGEST_BURST + 1
     assert len(np.unique(group_by_burst(taken[:-1], labels[:-1]))) == 3 + 1
     assert len(group_by_burst(np.empty(0, np.int64), np.empty(0, np.int32))) == 0
+    taken = (1000 * np.arange(1, 9)[:, None] + 3 * np.arange(15)).ravel()  # 8 leaves, 15 photos of each
+    assert np.array_equal(group_by_burst(taken, np.zeros(120, np.int32)), np.arange(8).repeat(15))
 
 
 def test_a_run_keeps_leaves_bursts_and_photos_made_of_one_in_one_split(tmp_path):

@@ -1,7 +1,6 @@
 """Calibration: temperatures, of all classes and by crop, and reliability."""
 
 import json
-from itertools import pairwise
 
 import numpy as np
 import onnx
@@ -51,21 +50,21 @@ def test_scaling_takes_the_calibration_error_away_and_a_hand_made_case_has_its_e
     # stated 0.8 of which half are right, twice: |0.8 - 0.5|
     got = calibration.measure_reliability(np.array([[0.8, 0.2]] * 4), np.array([0, 0, 1, 1]))
     assert got.error == pytest.approx(0.3)
-    assert got.chance == pytest.approx((2 / np.pi * 4 * 0.8 * 0.2) ** 0.5 / 4)
     each = calibration.measure_reliability(np.array([[0.8, 0.2]] * 2), np.array([[True, True], [False, False]]))
     assert (each.error, each.bins) == (got.error, got.bins), "of labels, present and absent"
     assert [(b.photos, round(b.stated, 6), b.right) for b in got.bins] == [(4, 0.8, 0.5)]
+    ends = calibration.measure_reliability(np.array([[1.0, 0.0], [0.5, 0.5], [0.02, 0.02]]), np.zeros(3, int))
+    assert [(b.photos, b.stated, b.right) for b in ends.bins] == [(1, 0.02, 1), (1, 0.5, 1), (1, 1, 1)]
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_every_photo_is_in_one_bin_and_the_error_is_a_share(seed):
-    rng = np.random.default_rng(seed)
-    photos, classes = max(1, rng.integers(-5, 61)), rng.integers(2, 6)
-    logits = rng.normal(0, 5 * (seed > 0), (photos, classes if seed else 40))  # the first states a fortieth
-    got = calibration.measure_reliability(softmax(logits), rng.integers(0, classes, photos))
-    assert all(before.stated < after.stated for before, after in pairwise(got.bins))
-    assert sum(b.photos for b in got.bins) == photos
-    assert 0 <= got.error <= 1
+@pytest.mark.parametrize(("least", "leaves", "photos"), [(0.998, 30, 1), (0.5, 300, 1), (0.9, 60, 5), (0.5, 60, 5)])
+def test_the_error_by_chance_is_the_mean_error_of_outcomes_drawn_from_the_probabilities(least, leaves, photos):
+    rng = np.random.default_rng(0)
+    stated, groups = rng.uniform(least, 1, leaves).repeat(photos), np.arange(leaves).repeat(photos)
+    found = [calibration.measure_reliability(
+        np.stack((stated, 1 - stated), axis=1), (rng.random(leaves).repeat(photos) > stated).astype(int), groups
+    ) for _ in range(600)]  # fmt: skip
+    assert np.mean([one.chance for one in found]) == pytest.approx(np.mean([one.error for one in found]), rel=0.1)
 
 
 CLASSES = ("chilli/healthy", "chilli/whitefly", "tomato/healthy", "tomato/mosaic")

@@ -31,6 +31,7 @@ def test_flipped_labels_are_the_suspects_the_true_ones_are_suggested_and_every_f
         assert suspect.agreeing == 5
         assert suspect.confidence < 0.2 < suspect.probability
     assert review.agreement == 1 - len(flipped) / len(labels)
+    assert suspect.describe("abcd").endswith(" % a; 5 of its 5 nearest photos are labelled a")
 
 
 def test_a_group_with_one_wrong_label_does_not_confirm_itself(photos):
@@ -53,11 +54,6 @@ def test_classes_with_few_groups_are_not_reviewed_and_too_few_groups_refused(pho
     assert not [s for s in review.suspects if 3 in (s.label, s.suggested)]
     with pytest.raises(DataError, match="No class has photos of 5 leaves or more"):
         review_labels(photos.take(np.arange(2)), CLASSES)
-
-
-def test_the_reason_names_label_suggestion_and_neighbours():
-    told = label_review.Suspect(0, 0, 1, 0.01, 0.97, 5).describe(["scab", "black rot"])
-    assert told == "labelled scab; 97.0 % black rot; 5 of its 5 nearest photos are labelled black rot"
 
 
 def test_photos_of_clouds_without_labels_are_chosen_first_one_of_each(photos):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from core.diagnosis import metrics
+from core.percent import percent
 
 
 def test_figures_of_five_photos():
@@ -33,21 +34,28 @@ def test_intervals_of_wilson():
     assert high == pytest.approx(1.0)
     assert low == pytest.approx(0.722467, abs=1e-6)
     assert {(metrics.wilson_interval(0, n)[0], metrics.wilson_interval(n, n)[1]) for n in range(1, 99)} == {(0.0, 1.0)}
+    for first, second, published in ((0.9, 0.3, (0.1705, 0.8090)), (1.0, 0.0, (0.6075, 1.0))):  # Newcombe, table II
+        assert metrics.difference_interval(first, second, 10) == pytest.approx(published, abs=1e-4)
+    assert metrics.Subset("all", 3000, 2999).describe() == "all 99.9 % (2999 of 3000, 95 % interval 99.8 to 100.0 %)"
+    assert (percent(2999 / 3000), percent(1.0), percent(0.996, 0)) == ("99.9\u00a0%", "100.0\u00a0%", "99\u00a0%")
 
 
-@pytest.mark.parametrize(("size", "correlation"), [(1, 0), (3, 0), (3, 0.3), (3, 0.7), (6, 0), (6, 0.3), (6, 0.7)])
+@pytest.mark.parametrize(("sizes", "correlation"), [
+    *(([size] * 40, of) for size, of in ((1, 0), (3, 0), (3, 0.3), (3, 0.7), (6, 0), (6, 0.3), (6, 0.7))),
+    ([60, 5, 5, 5, 5], 0.3), ([30, *[1] * 30], 0.3),
+])  # fmt: skip
 @pytest.mark.parametrize("share", [0.8, 0.95])
-def test_the_interval_contains_the_true_share_of_correlated_photos_95_times_in_100(share, size, correlation):
-    rng, count, rounds = np.random.default_rng(0), 40, 1000
+def test_the_interval_contains_the_true_share_of_correlated_photos_95_times_in_100(share, sizes, correlation):
+    rng, count, rounds = np.random.default_rng(0), len(sizes), 1000
     shares = np.full((rounds, count), share)
     if correlation:  # beta-binomial
         a = (1 - correlation) / correlation
         shares = rng.beta(a * share, a * (1 - share), (rounds, count))
-    right = rng.random((rounds, count * size)) < shares.repeat(size, axis=1)
-    bounds = [metrics.Subset.count("", row, np.arange(count).repeat(size)).interval for row in right]
+    right = rng.random((rounds, sum(sizes))) < shares.repeat(sizes, axis=1)
+    bounds = [metrics.Subset.count("", row, np.arange(count).repeat(sizes)).interval for row in right]
     independent = [metrics.wilson_interval(int(row.sum()), len(row)) for row in right]
     covered, alone = (np.mean([low <= share <= high for low, high in found]) for found in (bounds, independent))
-    assert bounds == independent if size == 1 else covered > 0.93
+    assert bounds == independent if max(sizes) == 1 else covered > 0.93
     assert alone < 0.9 or not correlation, "as if photos were independent"
 
 
@@ -63,6 +71,8 @@ def test_the_interval_of_macro_f1_is_that_of_groups_drawn_again():
     wanted = np.quantile([draw() for _ in range(500)], (0.025, 0.975))
     found = metrics.compute_metrics(logits, truth, "abcd", groups=groups)
     assert found.f1_interval == pytest.approx(tuple(wanted), abs=0.03)
+    few = [metrics.compute_metrics(logits, truth, "abcd", groups=np.arange(120) % count) for count in (1, 9, 10)]
+    assert [one.f1_interval is None for one in few] == [True, True, False], "of one group all samples are the same"
 
 
 def test_groups_widen_every_interval_and_groups_of_one_change_nothing():
@@ -84,13 +94,12 @@ def test_groups_widen_every_interval_and_groups_of_one_change_nothing():
         assert metrics.describe_groups(found).endswith("120 photos (groups: 30) count as 30.")
         assert metrics.describe_groups(plain) == ""
     assert metrics.design_effect(np.arange(9) < 5, np.zeros(9)) == 9, "one group shows nothing about others"
-    assert metrics.design_effect(np.arange(4) != 1, np.array([0, 0, 1, 2])) == pytest.approx(7 / 6)
+    assert metrics.design_effect(np.arange(4) != 1, np.array([0, 0, 1, 2])) == pytest.approx(17 / 13)
     assert metrics.design_effect(np.arange(4) % 2 > 0, np.array([0, 0, 1, 1])) == 1
     (own, _), (other, _) = (replace(plain, class_effects=effects).per_class for effects in (((1.0, 4.0),) * 2, ()))
     assert own.precision_interval == other.precision_interval
     assert own.recall_interval[0] < other.recall_interval[0]
-    bare = metrics.compute_metrics(np.ones((1, 1)), np.zeros((1, 1), bool), ("a",))
-    assert bare.score == 0.0, "no photo has a label"
+    assert metrics.compute_metrics(np.ones((1, 1)), np.zeros((1, 1), bool), ("a",)).score == 0.0, "no photo has a label"
     only = np.arange(3)[:, None] == 0
     assert metrics.interval_of_f1(only, only, np.arange(3)) == (0.0, 1.0), "some samples have no label at all"
 

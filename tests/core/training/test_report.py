@@ -82,7 +82,7 @@ def test_crops_that_are_less_sure_are_named_with_the_reason(data):
     assert f"LeafClinic: {crops.graph.name} on" in page, "which a pretrained model sets, not the settings"
     checker = Checker()
     checker.feed(page)
-    assert checker.text.count("lowers the confidence of predictions about <bean> (2.000)") == 2
+    assert checker.text.count("lowers the confidence of predictions about <bean> (2.000)") == 1
     assert "temperature of its own" not in render_report(data)
 
 
@@ -99,6 +99,7 @@ def test_the_page_is_whole_and_needs_nothing_else(data):
     assert "would have 1.3 by chance" in data.evaluation.words()[-1]
     assert max(map(float, re.findall(r'<circle[^>]* r="([\d.]+)"', render_report(data)))) <= 9
     assert checker.text.count("<svg") == 0
+    assert keep_percents("validation photos, unchanged 90.0 %; background blurred 80.0 %") in render_report(data)
     table = render_report(data).partition("Settings and run")[2].partition("</table>")[0]
     names = re.findall(r"<tr[^>]*>\s*<td[^>]*>([^<]*)", table)
     assert len(names) == len(set(names)) > 5, names

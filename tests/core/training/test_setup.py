@@ -9,11 +9,12 @@ import pytest
 from benchmarks.model_card import render_card
 from core import train
 from core.config import RunConfig
+from core.data.preparation import prepare_photos
 from core.errors import EXIT_WRONG_INPUT, InputError, OutOfMemory
 from core.training import training_plan
 from core.training.commands import Commands
 from core.training.dry_run import describe_run
-from core.training.finish import describe_data
+from core.training.finish import _take_validation, describe_data
 from core.training.setup import choose_precision, set_up
 from core.training.training_plan import auto_batch, class_weights
 from tests.helpers.models import small_model, write_small_model
@@ -90,6 +91,16 @@ def test_an_older_gpu_computes_in_float32_and_the_run_says_so(device, wanted, ol
     assert precision == taken
     said = f"The T4 computes in float32. This run uses it instead of {wanted}."
     assert told == (() if precision == wanted else (said,))
+
+
+def test_validation_photos_that_do_not_fit_in_memory_are_sampled_as_their_classes_are_frequent(tmp_path, monkeypatch):
+    for name, each in (("brown", 90), ("green", 30)):
+        photos = write_photos(tmp_path / "photos", (name,), each)
+    monkeypatch.setattr("core.training.finish.MOST_BYTES", 20 * 3 * 16**2)
+    config = RunConfig(data=str(photos), cache=str(tmp_path), image_size=16, validation=0.5)
+    found = _take_validation(prepare_photos(config))
+    assert len(found.photos) == len(found.groups) == 20
+    assert 12 <= (found.labels == 0).sum() <= 17, "15 of 20 expected; equal numbers would be 10"
 
 
 @pytest.mark.usefixtures("reference_plans")
