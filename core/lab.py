@@ -33,7 +33,7 @@ from core.laboratory.options import COMPARED, make_parser
 from core.laboratory.plot import draw_bars, draw_roofline, save_png
 from core.laboratory.timing import Timing
 from core.ops.contract import Arrays
-from core.plan import choose_device
+from core.plan import choose_device, cuda_problem
 from core.storage import write_file
 from core.text import printable
 
@@ -57,6 +57,8 @@ def run(argv: Sequence[str]) -> int:
             check_folder(name, str(file), found)
     if found:
         raise ConfigError(found)
+    if getattr(arguments, "device", "") == "cuda" and (problem := cuda_problem()) is not None:
+        raise DeviceError(problem)
     COMMANDS[arguments.command](arguments)
     return EXIT_DONE
 
@@ -179,16 +181,16 @@ def run_roofline(arguments: argparse.Namespace) -> None:
     device = choose_device(arguments.device)
     times = studies.roofline_study(arguments.model, device, arguments.batch, arguments.image_size, arguments.precision)
     gflops, gigabytes = studies.roof(device)
+    gflops = max([gflops, *(t.gflops for t in times)])  # beside other programs the product may be measured too low
     total = sum(t.milliseconds for t in times)
     title = f"{arguments.model}, one training step of {arguments.batch} photos, {device}"
     print(f"{title}: {total:.3f} ms in {len(times)} kernels\nRoofline: {gflops:,.0f} GFLOP/s (matrix product), "
           f"{gigabytes:,.0f} GB/s (copy)\n\n{'layer':22} {'pass':15} {'kernel':21} {'ms':>7} {'of all':>7} "
-          f"{'GFLOP/s':>7} {'GB/s':>7} {'of roof':>7}")
+          f"{'GFLOP/s':>7} {'GB/s':>7} {'of peak':>7}")
     for t in sorted(times, key=lambda t: -t.milliseconds)[:SHOWN]:
-        share = max(t.gflops / gflops, t.gigabytes / gigabytes)
         print(f"{t.layer[-22:]:22} {t.direction:15} {t.kernel:21} {t.milliseconds:7.3f} "
               f"{100 * t.milliseconds / total:5.1f} % {t.gflops:7,.0f} {t.gigabytes:7,.1f} "
-              f"{100 * share:5.0f} %")
+              f"{100 * t.of_peak:5.0f} %")
     _save(arguments, [asdict(t) for t in times], lambda: draw_roofline(title, studies.points(times), gflops, gigabytes))
 
 
@@ -214,11 +216,10 @@ def run_algorithms(arguments: argparse.Namespace) -> None:
 
 def run_sweep(arguments: argparse.Namespace) -> None:
     device, results = choose_device(arguments.device), []
-    sizes = arguments.image_size
     what = "training steps" if arguments.training else "predictions"
     print(f"{arguments.model}, {what}, {device}\n{'batch':>6} {'pixels':>7} {'photos/s':>14} {'ms a batch':>12}")
-    for found in studies.sweep_study(arguments.model, device, arguments.training, arguments.batch, sizes,
-                                     arguments.precision):
+    for found in studies.sweep_study(arguments.model, device, arguments.training, arguments.batch,
+                                     arguments.image_size, arguments.precision):
         line = found.refusal or f"{found.photos_per_second:14,.1f} {1e3 * found.batch / found.photos_per_second:12.3f}"
         print(f"{found.batch:6} {found.image_size:7} {line}", flush=True)
         results.append(asdict(found))

@@ -164,14 +164,14 @@ class PlanPanel(QWidget):
         self.ask = button(tr("Show choices"), self._on_asked, "primary")
         self.rows = RowsModel(plan_columns(), self)
         self.table = sorted_view(self.rows, tr("Kernels of the plan"), stretch=REASON)
-        about = tr("Shows every kernel that was considered for each step. No GPU is needed.")
-        self.summary = label(about, "muted", wrap=True)
+        self.summary = label("", "muted", wrap=True)
         self._lay_out()
         model.listed.connect(self._on_listed)
         model.explained.connect(self._show)
-        model.failed.connect(self._on_listed)  # a failed search can be asked for again
+        model.failed.connect(self._show)  # a failed search can be asked for again
         self.chosen.toggled.connect(lambda _: self._show())
         self._on_listed()
+        self._show()
 
     def _lay_out(self) -> None:
         what = row(captioned(tr("Model"), self.network), captioned(tr("Batch size"), self.batch),
@@ -198,9 +198,8 @@ class PlanPanel(QWidget):
         )  # fmt: skip
 
     def _show(self) -> None:
-        answer = self._model.explanation
-        self.ask.setEnabled(True)
-        if answer:
-            every = not self.chosen.isChecked()
-            self.rows.show_rows([row for row in answer["explained"] if every or row["chosen"]])
-            self.summary.setText(summary(answer))
+        answer, every = self._model.explanation, not self.chosen.isChecked()
+        self.ask.setEnabled(bool(self._model.networks))
+        self.rows.show_rows([row for row in answer.get("explained", ()) if every or row["chosen"]])
+        about = tr("Shows every kernel that was considered for each step. No GPU is needed.")
+        self.summary.setText(summary(answer) if answer else about)

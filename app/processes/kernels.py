@@ -16,10 +16,10 @@ from core.plan import PRECISIONS, cuda_problem
 def work(channel: Channel, asked: dict[str, Any]) -> None:
     """First request {"list": true}; then {"op", "direction", "shape"} or {"plan"} as often as wanted."""
     kernels = []
-    for row in list_kernels():
-        place, text = source(row)
-        kernels.append({"op": row.op, "direction": row.direction, "device": row.device, "algorithm": row.algorithm,
-                        "idea": row.idea, "place": place, "source": text})  # fmt: skip
+    for kernel in list_kernels():
+        place, text = source(kernel)
+        names = _values_of(kernel, "op", "direction", "device", "algorithm", "idea")
+        kernels.append({**names, "place": place, "source": text})
     devices = {"cpu": "", "cuda": cuda_problem() or ""}
     channel.send(
         kernels=kernels, shapes={op: list(cases) for op, cases in CASES.items()}, devices=devices,
@@ -42,12 +42,12 @@ def work(channel: Channel, asked: dict[str, Any]) -> None:
 
 
 def _describe(result: KernelResult) -> dict[str, Any]:
-    row = result.kernel
-    return {
-        "op": row.op, "direction": row.direction, "device": row.device, "algorithm": row.algorithm,
-        "milliseconds": result.milliseconds, "gflops": result.gflops, "error": result.error,
-        "tolerance": row.tolerance, "right": result.right, "reason": result.reason,
-    }  # fmt: skip
+    values = _values_of(result, "milliseconds", "gflops", "error", "right", "reason")
+    return {**_values_of(result.kernel, "op", "direction", "device", "algorithm", "tolerance"), **values}
+
+
+def _values_of(record: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in names}
 
 
 def _explain(plan: dict[str, Any]) -> dict[str, Any]:

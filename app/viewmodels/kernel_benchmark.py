@@ -72,6 +72,7 @@ class KernelBenchmark(ProcessModel):
 
     def explain(self, **plan: Any) -> None:
         """Compare the candidates of every step of a network's plan; a capability of "" is the GPU of this computer."""
+        self.explanation = {}
         self.list()
         if self._thread is not None:
             self._thread.send(json.dumps({"plan": plan}))

@@ -168,26 +168,26 @@ class Schedule:
 
 
 def execute_images(
-    rows: RecordTable, context: int, first: int, last: int, images: int, threads: int, backwards: bool = False,
+    table: RecordTable, context: int, first: int, last: int, images: int, threads: int, backwards: bool = False,
     by_thread: bool = False,
 ) -> None:  # fmt: skip
     """Run records `first` to `last` for every image (`run_images`)."""
     runner(run_images)(
-        rows.table, rows.slot_shift, rows.thread_shift, first, last, images, int(backwards), int(by_thread), threads,
+        table.words, table.slot_shift, table.thread_shift, first, last, images, int(backwards), int(by_thread), threads,
         context,
     )  # fmt: skip
 
 
 def execute_schedule(
-    rows: RecordTable, schedule: Schedule, context: int, first: int = 0, last: int = -1, image: int = 0
+    table: RecordTable, schedule: Schedule, context: int, first: int = 0, last: int = -1, image: int = 0
 ) -> None:
     """Run groups `first` to `last` of a schedule of these records on its threads; by default all groups."""
     groups, threads = len(schedule.shares), schedule.shares.shape[1] - 1
     s, last = schedule, groups if last < 0 else last
     if threads == 1:
-        runner(run_sequence)(rows.table, s.calls, s.shares[first, 0], s.shares[last - 1, 1], context, image)
+        runner(run_sequence)(table.words, s.calls, s.shares[first, 0], s.shares[last - 1, 1], context, image)
     else:
-        runner(run_groups)(rows.table, s.calls, s.shares, s.counters, first, last, threads, context, image)
+        runner(run_groups)(table.words, s.calls, s.shares, s.counters, first, last, threads, context, image)
 
 
 def share_out(records: Sequence[Record], bounds: Sequence[int], threads: int) -> Schedule:

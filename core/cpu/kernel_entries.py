@@ -47,7 +47,7 @@ _DIRECTIONS: Final = {
 }
 
 _FAST: Final = {
-    ("conv2d", FORWARD): "register tiles of 6 x 64 floats; bias and ReLU in the epilogue",
+    ("conv2d", FORWARD): "tiles of sums in registers; bias and ReLU in the epilogue",
     ("conv2d", INPUT): "the same tiles on the rotated filter, one plain convolution for each phase of the stride",
     ("conv2d", WEIGHT): "the same tiles summed over 220 pixels at a time; every thread sums its own images",
     ("dense", FORWARD): "a convolution whose window is the whole input",
@@ -118,8 +118,8 @@ def choose_writers(program: Program, batch: int, algorithm: str) -> dict[str, Wr
         shapes = tuple(value.shape for value in step.inputs)
         case = KernelCase(step.op, step.attributes, shapes, step.output.shape, batch, step.activation)
         try:
-            rows = [PLANS.choose(case, direction, algorithm) for direction in directions]
+            kernels = [PLANS.choose(case, direction, algorithm) for direction in directions]
         except KernelUnavailable as error:
             raise KernelUnavailable(f"The CPU cannot run the step {step.node} by {algorithm!r}. {error}") from error
-        chosen[step.node] = rows[0].writers
+        chosen[step.node] = kernels[0].writers
     return chosen

@@ -15,7 +15,7 @@ from core.cpu.memory import floats, words
 from core.cpu.records import NULL, Fields, Record
 from core.program import Step
 
-# Record. X is the input and Y the output, in backward their gradients.
+# Record. X is the input and Y the output, in backward their gradients; their ROW and PIXEL are pitches in bytes.
 X, X_ROW, X_PIXEL, HEIGHT, WIDTH = range(1, 6)
 Y, Y_ROW, Y_PIXEL, ROWS, COLUMNS, FILTERS = range(6, 12)
 KERNEL_Y, KERNEL_X, STRIDE_Y, STRIDE_X, TOP, LEFT, GROUPS, DEPTH = range(12, 20)
@@ -28,21 +28,21 @@ ACTIVATION = 25
 
 
 def run_forward(record: int, context: int, image: int, low: int, high: int) -> None:
-    """Tasks are output rows."""
+    """Convolve an image (HEIGHT, WIDTH, GROUPS x DEPTH) to (ROWS, COLUMNS, FILTERS). Tasks are output rows."""
     w = words(record)
-    depth, width = w[DEPTH], w[FILTERS] // w[GROUPS]
-    size = w[KERNEL_Y] * w[KERNEL_X] * depth
+    depth, per_group = w[DEPTH], w[FILTERS] // w[GROUPS]
+    filter_size = w[KERNEL_Y] * w[KERNEL_X] * depth
     for oy in range(low, high):
         for ox in range(w[COLUMNS]):
             out = floats(w[Y] + oy * w[Y_ROW] + ox * w[Y_PIXEL], w[FILTERS])
             for o in range(w[FILTERS]):
-                weight = floats(w[WEIGHT] + o * size * 4, size)
+                weight = floats(w[WEIGHT] + o * filter_size * 4, filter_size)
                 out[o] = floats(w[BIAS] + o * 4, 1)[0] if w[BIAS] else 0
                 for i in range(w[KERNEL_Y]):
                     for j in range(w[KERNEL_X]):
                         y, x = oy * w[STRIDE_Y] + i - w[TOP], ox * w[STRIDE_X] + j - w[LEFT]
                         if 0 <= y < w[HEIGHT] and 0 <= x < w[WIDTH]:
-                            seen = floats(w[X] + y * w[X_ROW] + x * w[X_PIXEL] + o // width * depth * 4, depth)
+                            seen = floats(w[X] + y * w[X_ROW] + x * w[X_PIXEL] + o // per_group * depth * 4, depth)
                             for c in range(depth):
                                 out[o] += seen[c] * weight[(i * w[KERNEL_X] + j) * depth + c]
             activate(w[ACTIVATION], w[Y] + oy * w[Y_ROW] + ox * w[Y_PIXEL], w[Y_PIXEL], 1, w[FILTERS])
@@ -51,18 +51,18 @@ def run_forward(record: int, context: int, image: int, low: int, high: int) -> N
 def run_input_gradient(record: int, context: int, image: int, low: int, high: int) -> None:
     """Add to the gradient. One task."""
     w = words(record)
-    depth, width = w[DEPTH], w[FILTERS] // w[GROUPS]
-    size = w[KERNEL_Y] * w[KERNEL_X] * depth
+    depth, per_group = w[DEPTH], w[FILTERS] // w[GROUPS]
+    filter_size = w[KERNEL_Y] * w[KERNEL_X] * depth
     for oy in range(w[ROWS]):
         for ox in range(w[COLUMNS]):
             dy = floats(w[Y] + oy * w[Y_ROW] + ox * w[Y_PIXEL], w[FILTERS])
             for o in range(w[FILTERS]):
-                weight = floats(w[WEIGHT] + o * size * 4, size)
+                weight = floats(w[WEIGHT] + o * filter_size * 4, filter_size)
                 for i in range(w[KERNEL_Y]):
                     for j in range(w[KERNEL_X]):
                         y, x = oy * w[STRIDE_Y] + i - w[TOP], ox * w[STRIDE_X] + j - w[LEFT]
                         if 0 <= y < w[HEIGHT] and 0 <= x < w[WIDTH]:
-                            dx = floats(w[X] + y * w[X_ROW] + x * w[X_PIXEL] + o // width * depth * 4, depth)
+                            dx = floats(w[X] + y * w[X_ROW] + x * w[X_PIXEL] + o // per_group * depth * 4, depth)
                             for c in range(depth):
                                 dx[c] += dy[o] * weight[(i * w[KERNEL_X] + j) * depth + c]
 
@@ -70,17 +70,17 @@ def run_input_gradient(record: int, context: int, image: int, low: int, high: in
 def run_weight_gradient(record: int, context: int, image: int, low: int, high: int) -> None:
     """Add to the gradient. One task."""
     w = words(record)
-    depth, width = w[DEPTH], w[FILTERS] // w[GROUPS]
+    depth, per_group = w[DEPTH], w[FILTERS] // w[GROUPS]
     for oy in range(w[ROWS]):
         for ox in range(w[COLUMNS]):
             dy = floats(w[Y] + oy * w[Y_ROW] + ox * w[Y_PIXEL], w[FILTERS])
             for o in range(w[FILTERS] if w[WEIGHT] else 0):
-                start = w[WEIGHT] + o // width * w[GROUP_STEP] + o % width * w[FILTER_STEP]
+                start = w[WEIGHT] + o // per_group * w[GROUP_STEP] + o % per_group * w[FILTER_STEP]
                 for i in range(w[KERNEL_Y]):
                     for j in range(w[KERNEL_X]):
                         y, x = oy * w[STRIDE_Y] + i - w[TOP], ox * w[STRIDE_X] + j - w[LEFT]
                         if 0 <= y < w[HEIGHT] and 0 <= x < w[WIDTH]:
-                            seen = floats(w[X] + y * w[X_ROW] + x * w[X_PIXEL] + o // width * depth * 4, depth)
+                            seen = floats(w[X] + y * w[X_ROW] + x * w[X_PIXEL] + o // per_group * depth * 4, depth)
                             for c in range(depth):
                                 tap = (i * w[KERNEL_X] + j) * depth + c
                                 floats(start + tap * w[TAP_STEP], 1)[0] += dy[o] * seen[c]

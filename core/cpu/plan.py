@@ -89,7 +89,7 @@ class CpuPlan(Plan):
         self._accumulated = self._photos = 0
         self._kept: Array | None = None
         self._backgrounds: Backgrounds | None = None
-        self._rows = encode_records(self.records, self._slot_space, self._private_space)
+        self._table = encode_records(self.records, self._slot_space, self._private_space)
         self._photo_record = next(i for i, r in enumerate(self.records) if r.kernel is photo.run_plain_photo)
         self._stages = split_stages(self.records)
         self._ungrouped = share_out(self.records, range(len(self.records) + 1), self.threads)
@@ -194,7 +194,7 @@ class CpuPlan(Plan):
         count = self._point_at(batch)
         before = self._weights.copy()
         self._execute(count)
-        times = time_records(self.program, self.records, lambda i: self._run(i, count), count, self.threads)
+        times = time_records(self.program, self.records, lambda i: self._run_for_batch(i, count), count, self.threads)
         self._weights[:] = before
         self._private[:] = 0
         return times
@@ -212,17 +212,17 @@ class CpuPlan(Plan):
         """Run all records for the images that the context points to; with batch norm statistics of all ranks."""
         if not self.training and (images == 1 or (self.threads == 1 and not self._by_image)):
             for n in range(images):
-                self._run_groups(self._rows, self._groups, image=n)
+                self._run_groups(self._table, self._groups, image=n)
             return
         backwards = False
         for stage in self._stages:
             if stage.once and synchronized:
                 for index in range(stage.first, stage.last):
-                    row, labels = self._rows.table[index], self._alive[2][:images]
-                    add_ranks(self.records[index], row, self._context.fields, labels, self._communicator)
-                    self._run_one(index)
+                    record, labels = self._table.words[index], self._alive[2][:images]
+                    add_ranks(self.records[index], record, self._context.fields, labels, self._communicator)
+                    self._run_for_image(index)
             elif stage.once:
-                self._run_groups(self._rows, self._ungrouped, stage.first, stage.last)
+                self._run_groups(self._table, self._ungrouped, stage.first, stage.last)
             else:  # alternate the order: the last images of a stage are still in the caches
                 self._run_images(stage.first, stage.last, images, backwards)
                 backwards = not backwards
@@ -237,7 +237,8 @@ class CpuPlan(Plan):
         before, step = self._weights.copy(), int(self._context.fields[ctx.STEP])
         found = []
         for n in [0] if self._by_image else range(count):
-            run = partial(self._run, images=count) if self._by_image else partial(self._run_one, image=n)
+            run = (partial(self._run_for_batch, images=count) if self._by_image else
+                   partial(self._run_for_image, image=n))  # fmt: skip
             slots = (*self._slot_space, count if self._by_image else 1)
             found.append(read_outputs(self._lowering, self._record_list.parts, run, slots))
         self._weights[:] = before
@@ -246,20 +247,21 @@ class CpuPlan(Plan):
         mode = Mode(self.training, self._seed, step, self._photos)
         return check_outputs(self.program, self.weights(), outputs, mode, labels, targets)
 
-    def _run_one(self, index: int, image: int = 0) -> None:
+    def _run_for_image(self, index: int, image: int = 0) -> None:
         """Run one record for one image, in the memory of the first slot."""
-        self._run_groups(self._rows, self._ungrouped, index, index + 1, image)
+        self._run_groups(self._table, self._ungrouped, index, index + 1, image)
 
-    def _run(self, index: int, images: int) -> None:
+    def _run_for_batch(self, index: int, images: int) -> None:
+        """Run one record for the first `images` images."""
         if self.records[index].once or (images == 1 and not self.training):
-            self._run_one(index)
+            self._run_for_image(index)
         else:
             self._run_images(index, index + 1, images)
 
     def _run_images(self, first: int, last: int, images: int, backwards: bool = False) -> None:
         threads = min(self.threads, images)  # there are no more slots than images
         execute_images(
-            self._rows, self._context.address, first, last, images, threads, backwards, by_thread=not self._by_image
+            self._table, self._context.address, first, last, images, threads, backwards, by_thread=not self._by_image
         )
 
     def _point_at(self, batch: PhotoBatch) -> int:
@@ -280,7 +282,7 @@ class CpuPlan(Plan):
         fields[ctx.SEED], fields[ctx.PHOTO0] = self._seed, self._photos
         self._context.set_count(count)
         kernel = photo.photo_kernel(augmentation, self.program.values[PHOTO].shape, photos.shape[1:3])
-        self._rows.table[self._photo_record, 0] = entry(kernel).address
+        self._table.words[self._photo_record, 0] = entry(kernel).address
         if self.training:
             fields[ctx.STEP] = self._optimizer.step
             self._context.set_labels(labels, targets, self.program.steps[-1].attributes.get("class_weights", ()))

@@ -96,26 +96,26 @@ class Record:
 @final
 @dataclass(frozen=True, slots=True)
 class RecordTable:
-    """Encoded records: record i for slot s and thread t is row i of ``table + s * slot_shift + t * thread_shift``."""
+    """Encoded records: record i for slot s and thread t is row i of ``words + s * slot_shift + t * thread_shift``."""
 
-    table: Words
+    words: Words
     slot_shift: Words
     thread_shift: Words
 
 
 def encode_records(records: Sequence[Record], slots: tuple[int, int], privates: tuple[int, int]) -> RecordTable:
     """Encode records as integers; `slots` and `privates` are (first address, bytes to the next)."""
-    table, slot_shift, thread_shift = (np.zeros((len(records), FIELDS), np.int64) for _ in range(3))
+    words, slot_shift, thread_shift = (np.zeros((len(records), FIELDS), np.int64) for _ in range(3))
     for i, record in enumerate(records):
-        table[i, 0] = entry(record.kernel).address
-        table[i, TASKS] = record.tasks
+        words[i, 0] = entry(record.kernel).address
+        words[i, TASKS] = record.tasks
         for field, value in record.fields.items():
             if not isinstance(value, Address):
-                table[i, field] = value
+                words[i, field] = value
             elif value.space is Space.SHARED:
-                table[i, field] = value.bytes
+                words[i, field] = value.bytes
             elif value.space is Space.SLOT:
-                table[i, field], slot_shift[i, field] = slots[0] + value.bytes, slots[1]
+                words[i, field], slot_shift[i, field] = slots[0] + value.bytes, slots[1]
             else:
-                table[i, field], thread_shift[i, field] = privates[0] + value.bytes, privates[1]
-    return RecordTable(table, slot_shift, thread_shift)
+                words[i, field], thread_shift[i, field] = privates[0] + value.bytes, privates[1]
+    return RecordTable(words, slot_shift, thread_shift)

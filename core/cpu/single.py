@@ -95,13 +95,13 @@ class Single:
 
     def run(self, records: list[Record]) -> None:
         slots = (self.arena.ctypes.data, self.lowering.buffers.slot_bytes)
-        rows = encode_records(records, slots, (self.private.ctypes.data, 4 * self.lowering.layout.trained))
+        table = encode_records(records, slots, (self.private.ctypes.data, 4 * self.lowering.layout.trained))
         context, alone = self.context.address, share_out(records, range(len(records) + 1), self.threads)
         for i, record in enumerate(records):
             if record.once or record.direction == "update" or (self.case.batch == 1 and record.direction == "forward"):
-                execute_schedule(rows, alone, context, i, i + 1)
+                execute_schedule(table, alone, context, i, i + 1)
             else:
-                execute_images(rows, context, i, i + 1, self.case.batch, self.threads)
+                execute_images(table, context, i, i + 1, self.case.batch, self.threads)
 
     def read_gradient(self, dy: Array) -> None:
         if self.case.op not in LOSSES:

@@ -24,6 +24,7 @@ from core.cpu.memory import TASKS, floats, words
 LDC, LDM, SAM = microkernel.LDC, microkernel.LDM, microkernel.SAM
 VECTORS, COLUMNS, PARTS = 13, 14, 15
 """Vectors in the width of a tile, valid columns of a group, and from PARTS on three pairs (height, count)."""
+# Strides in bytes are named S, array, loop: SAG leads from one group to the next in A (J: block of columns, R: row).
 A, B, C, X, MASK_AT = range(21, 26)
 GROUPS, SAG, SBG, SCG, SMG, SXG = range(26, 32)
 BLOCKS, SBJ = 32, 33

@@ -29,7 +29,7 @@ ROWS: Final = max(current_isa().tile_heights[VECTORS])
 """The fastest tile of each instruction set, or as fast as any."""
 WIDTH: Final = VECTORS * current_isa().vector_width
 DEPTH: Final = 192
-"""Terms of a sum; A and B are in the L1 cache (35 KB with AVX-512, 17 with AVX2)."""
+"""Terms of a sum; A and B have 35 KB with AVX-512 and 17 with AVX2, about the L1 cache."""
 FLOPS: Final = 2 * ROWS * WIDTH * DEPTH
 CALLS: Final = 10**9 // FLOPS
 """Tiles per round: enough to make the start of a thread negligible."""

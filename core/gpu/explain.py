@@ -32,7 +32,7 @@ class Explained:
 
 def frame_for(program: Program, batch: int, precision: str, capability: Capability, algorithm: str = "auto") -> Frame:
     """A frame for a typical GPU of a capability. Raises DeviceError for one without kernels, and KernelUnavailable."""
-    check_level(algorithm)
+    check_level(algorithm, precision)
     layout = lay_out_parameters(program.graph)
     return Frame(program, layout, batch, precision, typical(capability), algorithm=algorithm)
 

@@ -77,8 +77,7 @@ class Frame:
         old = hardware.capability < AMPERE
         if old and precision != "float32":
             raise KernelUnavailable(
-                f"This GPU is older than Ampere and computes in float32 only, not in {precision}: use "
-                "--precision float32."
+                f"A GPU older than Ampere computes in float32 only, not in {precision}: use --precision float32."
             )
         self.arithmetic = "fma" if old else ARITHMETIC[precision]
         self.element = ELEMENT[self.arithmetic]
@@ -120,7 +119,7 @@ class Frame:
         self._joins = 2
 
     def use(self, name: str, size: int) -> int:
-        """Address of an array of the arena; it lives from the first launch that uses it to the last."""
+        """Address of an array of `size` bytes in the arena; it lives from the first launch that uses it to the last."""
         if self._comparing:
             return 0
         self.array_sizes[name] = max(size + SLACK, self.array_sizes.get(name, 0))
@@ -168,11 +167,6 @@ class Frame:
         if first >= 0:
             return self.block("weights") + 4 * first
         return self.block("packed") + self.packs.add(name, make) * self.element
-
-    @property
-    def packed_count(self) -> int:
-        """Elements of all packed copies."""
-        return self.packs.size
 
     def table(self, name: str, make: Callable[[], Array]) -> int:
         """Address of a constant int32 table."""

@@ -50,7 +50,7 @@ class CudaPlan(Plan):
         verify: bool = False, communicator: Communicator | None = None, sync_batch_norm: bool = False,
         tuning: Table | None = None,
     ) -> None:  # fmt: skip
-        check_level(algorithm)
+        check_level(algorithm, precision)
         if sync_batch_norm and (verify or algorithm != "auto"):
             raise KernelUnavailable("Synchronized batch norm excludes verification and algorithms by name.")
         self._algorithm, self._tuning = algorithm, tuning

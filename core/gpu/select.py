@@ -12,6 +12,7 @@ from math import inf, prod
 from typing import Any, Final, final
 
 from core.errors import KernelUnavailable
+from core.gpu.compilation.generations import HOPPER
 from core.gpu.cost_model import estimate
 from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
@@ -35,10 +36,12 @@ LEVELS: Final = (
 takes the cheapest candidate; only its candidates fuse several steps or use features of one GPU."""
 
 
-def check_level(algorithm: str) -> None:
-    """Raise KernelUnavailable if there is no such level."""
+def check_level(algorithm: str, precision: str) -> None:
+    """Raise KernelUnavailable if there is no such level, or not in this precision."""
     if algorithm not in LEVELS:
         raise KernelUnavailable(f"There is no algorithm {algorithm!r}. Choose one of {', '.join(LEVELS)}.")
+    if algorithm not in FAST and precision != "float32":
+        raise KernelUnavailable(f"The algorithm {algorithm} computes in float32 only: use --precision float32.")
 
 
 BY_NAME: Final = ("winograd", "winograd_f4", "fft", "fft_tiled", "cublas")
@@ -167,7 +170,9 @@ class Candidate:
             arithmetic = frame.arithmetic.replace("fma", "float32")
             return f"It does not compute in {arithmetic}.{advice}"
         if frame.hardware.kernel_capability < self.capability:
-            return f"It needs compute capability {self.capability[0]}.{self.capability[1]}."
+            needed = ".".join(map(str, self.capability))
+            return (f"It runs only on compute capability {needed}." if self.capability == HOPPER else
+                    f"It needs compute capability {needed}.")  # fmt: skip
         try:
             return self.refuses(case) or ("" if self.configurations(case) else "None of its tiles fits.")
         except KernelUnavailable as error:

@@ -116,7 +116,7 @@ def prepare(
     into, out_of = _place_parameters(frame, direction, theirs, at)
     frame.restart(at, at)
     write(frame)
-    pack = [pack_launch(frame)] if frame.packed_count else []
+    pack = [pack_launch(frame)] if frame.packs.size else []
     copied = [n for n in given if n not in direct]
     pad = [_layout(frame, True, n, given[n], at[n]) for n in copied if not _is_result(n, direction)]
     unpad = [_layout(frame, False, n, at[n], given[n]) for n in copied if _is_result(n, direction)]

@@ -26,7 +26,7 @@ def block_sizes(frame: Frame, moments: Sequence[str], arena: int) -> dict[str, i
     classes = frame.program.output.shape[-1]
     sizes = {
         "weights": 4 * frame.layout.size + 64, "gradient": trained if training else 0,
-        "packed": frame.packed_count * frame.element, "pack_indices": 4 * frame.packed_count,
+        "packed": frame.packs.size * frame.element, "pack_indices": 4 * frame.packs.size,
         "tables": 4 * frame.tables.size, "control": find_offsets(batch, frame.program.target_size).end,
         "logits": 4 * batch * classes, "results": 8 * batch, "arena": arena,
     }  # fmt: skip

@@ -69,8 +69,7 @@ def algorithm_study(
             if algorithm == pytorch_baseline.NAME:
                 milliseconds, loss = _time(_torch_iteration(graph, device, precision, given))
             else:
-                into = modules if by_module else None
-                milliseconds, loss = _time_plan(graph, device, algorithm, precision, given, into)
+                milliseconds, loss = _time_plan(graph, device, algorithm, precision, given, modules, by_module)
         except (DeviceError, KernelUnavailable) as error:
             yield Iteration(device, algorithm, precision, reason=str(error))
             continue
@@ -78,9 +77,9 @@ def algorithm_study(
 
 
 def _time_plan(
-    graph: Graph, device: str, algorithm: str, precision: str, given: PhotoBatch, modules: ModuleTimes | None
+    graph: Graph, device: str, algorithm: str, precision: str, given: PhotoBatch, modules: ModuleTimes, by_module: bool
 ) -> tuple[float, float]:
-    """Milliseconds and loss with the photos on the device; times of modules are added to `modules`."""
+    """Milliseconds and loss with the photos on the device; by_module: times of modules are added to `modules`."""
     plan = compile_plan(
         with_loss(graph, 0.0, ()), device=device, batch=len(given.labels), training=True, precision=precision,
         algorithm=algorithm, optimizer=Optimizer("sgd"),
@@ -90,7 +89,7 @@ def _time_plan(
     given = replace(given, photos=None, index=np.arange(plan.batch))
     try:
         milliseconds, loss = _time(lambda: plan.gradient(given).loss)
-        if modules is not None:
+        if by_module:
             modules |= time_modules(plan, device, given, milliseconds)
         return milliseconds, loss
     finally:

@@ -199,10 +199,10 @@ def fft_convolve_tiled(x: Array, weight: Array) -> Array:
     return out[:, : height - kh + 1, : width - kw + 1]
 
 
-def _rows() -> tuple[Kernel, ...]:
+def _make_kernels() -> tuple[Kernel, ...]:
     taps = "array operations, one tap of one filter at a time"
     unfolded = "windows unfolded into a matrix, one matrix product"
-    rows = []
+    kernels = []
     for name, direction, run, idea in (
         ("vectorised", "forward", vectorised_forward, taps),
         ("vectorised", "backward_input", vectorised_backward_input, taps),
@@ -212,9 +212,9 @@ def _rows() -> tuple[Kernel, ...]:
         ("im2col", "backward_weight", im2col_backward_weight, unfolded),
     ):
         shared = parallel(run, ("dweight", "dbias") if direction == "backward_weight" else ())
-        rows.append(Kernel("conv2d", direction, "cpu", name, run, idea, LOOSE, refuse_groups))
-        rows.append(Kernel("conv2d", direction, "cpu", f"{name}_parallel", shared, f"{idea}, threads share the batch",
-                           LOOSE, refuse_groups))
+        kernels.append(Kernel("conv2d", direction, "cpu", name, run, idea, LOOSE, refuse_groups))
+        kernels.append(Kernel("conv2d", direction, "cpu", f"{name}_parallel", shared,
+                              f"{idea}, threads share the batch", LOOSE, refuse_groups))
     for name, convolve, idea, refuse in (
         ("winograd", partial(winograd_convolve, tile=2), "F(2,3): 16 products for 4 outputs instead of 36",
          refuse_all_but_3x3),
@@ -223,12 +223,11 @@ def _rows() -> tuple[Kernel, ...]:
         ("fft", fft_convolve, "a product of spectra of the whole photo", refuse_strides),
         ("fft_tiled", fft_convolve_tiled, "a product of spectra of overlapping tiles", refuse_strides),
     ):
-        rows.append(Kernel("conv2d", "forward", "cpu", name, partial(_transformed, convolve), idea, LOOSE, refuse))
-    return tuple(rows)
+        kernels.append(Kernel("conv2d", "forward", "cpu", name, partial(_transformed, convolve), idea, LOOSE, refuse))
+    return tuple(kernels)
 
 
-WAYS: Final = _rows()
+NUMPY_KERNELS: Final = _make_kernels()
 """The kernels of this module."""
-_OWN: Final = {kernel.key for kernel in WAYS}
-LABORATORY: Final = Registry((*(kernel for kernel in CPU.kernels if kernel.key not in _OWN), *WAYS))
+LABORATORY: Final = Registry({kernel.key: kernel for kernel in (*CPU.kernels, *NUMPY_KERNELS)}.values())
 """The CPU's kernels and those of this module, which replace the im2col of plans."""

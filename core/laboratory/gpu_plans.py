@@ -65,9 +65,8 @@ def tune_plans(
     wanted: Sequence[Planned], minutes: float, out: Path | None, command: str, commit: str
 ) -> Iterator[TuningProgress]:
     """Tune on this machine's GPU; writes the user's table, or `out`. Raises DeviceError without a GPU."""
-    trouble = cuda_problem()
-    if trouble:
-        raise DeviceError(trouble)
+    if (problem := cuda_problem()) is not None:
+        raise DeviceError(problem)
     from core.gpu.tuner import tune_into  # numba.cuda costs a second: only where it is used
 
     deadline = monotonic() + (60 * minutes if minutes else math.inf)

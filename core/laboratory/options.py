@@ -99,9 +99,9 @@ def add_kernels(command: AddCommand) -> None:
                         help="default: 512 1024 2048 4096 8192")
     command("depthwise", "compare depthwise and pointwise convolutions with the standard convolution",
             "On the GPU, also compares a bias in constant memory with one in global memory.")
-    rows = command("kernels", "verify every kernel of an op against float64 and time it",
+    kernels = command("kernels", "verify every kernel of an op against float64 and time it",
                    "GPU times include the launch from Python; benchmarks.kernels measures without it.")
-    rows.add_argument("--ops", nargs="+", choices=(*CASES, *UPDATES), default=[*CASES, *UPDATES], metavar="OP",
+    kernels.add_argument("--ops", nargs="+", choices=(*CASES, *UPDATES), default=[*CASES, *UPDATES], metavar="OP",
                       help=", ".join((*CASES, *UPDATES)))
 
 

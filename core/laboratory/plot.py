@@ -64,7 +64,7 @@ def draw_bars(title: str, unit: str, bars: Sequence[tuple[str, float]]) -> Array
         draw_text(picture, name, 20, y + 18, 0.5)
         theirs = VENDOR_LIBRARIES & set(name.lower().replace(",", " ").split())
         cv2.rectangle(picture, (left, y), (max(at(value), left + 2), y + 22), BLUE if theirs else GREEN, -1)
-        draw_text(picture, f"{value:.3g}", max(at(value), left) + 8, y + 17, 0.5)
+        draw_text(picture, f"{float(f'{value:.3g}'):,.10g}", max(at(value), left) + 8, y + 17, 0.5)
     return picture
 
 
@@ -74,7 +74,7 @@ def draw_roofline(title: str, points: Sequence[Point], gflops: float, gigabytes:
     draw_text(picture, title, 20, 34, 0.7)
     x0, x1 = -2.0, 4.0
     y1 = math.ceil(math.log10(gflops))
-    y0 = min(y1 - 5.0, math.floor(min((math.log10(max(p.gflops, 1e-3)) for p in points), default=0.0)))
+    y0 = min(y1 - 5.0, math.floor(min((math.log10(p.gflops) for p in points), default=0.0)))
 
     def place(intensity: float, rate: float) -> tuple[int, int]:
         x = MARGIN + (WIDTH - 2 * MARGIN) * (math.log10(max(intensity, 1e-9)) - x0) / (x1 - x0)

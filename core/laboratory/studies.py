@@ -17,7 +17,7 @@ from core.device import KernelTime, Optimizer, PhotoBatch, Plan
 from core.errors import DeviceError, OutOfMemory
 from core.laboratory.kernel_comparison import SAME, cost_of, make_case
 from core.laboratory.plot import Point
-from core.laboratory.timing import Timing, random_photos, table_of, time_kernels, time_on_device, time_on_host
+from core.laboratory.timing import Timing, random_photos, time_kernels, time_on_device, time_on_host
 from core.models.architectures import build
 from core.models.init import initial_weights
 from core.ops.builder import with_loss
@@ -60,7 +60,6 @@ def peaks() -> Mapping[bool, float]:
 
     A multiprocessor executes 128 float32 multiply-adds per clock, 64 on 7.5 and 8.0. Source: CUDA C Programming Guide.
     """
-    table_of("cuda")
     from core.gpu.driver.device import open_device
 
     hardware = open_device().hardware
@@ -81,7 +80,6 @@ def depthwise_study(device: str, batch: int, channels: int, side: int) -> Iterat
 
 def bias_study(batch: int, channels: int, side: int) -> Iterator[tuple[str, list[Timing]]]:
     """A bias from global and from constant memory, channels last and first, on the GPU."""
-    table_of("cuda")
     from core.gpu.compilation.cuda import cuda
     from core.gpu.ops.elementwise.constant_bias import from_global, make_from_constant
 

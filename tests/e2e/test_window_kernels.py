@@ -56,6 +56,10 @@ def test_the_choices_of_a_whole_network_are_shown_with_costs_and_reasons(start, 
     panel.tabs.setCurrentWidget(panel.plan)
     plan = panel.plan
     plan.network.setCurrentIndex(plan.network.findText("squeezenet1_1"))
+    plan.gpu.setCurrentIndex(plan.gpu.findData("7.5"))
+    qtbot.mouseClick(plan.ask, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: "choose the precision float32" in panel.notice.text.text(), timeout=PATIENCE)
+    assert "No GPU is needed" in plan.summary.text(), "nothing is compared any more"
     plan.gpu.setCurrentIndex(plan.gpu.findData("8.6"))
     plan.training.setChecked(True)
     qtbot.mouseClick(plan.ask, Qt.MouseButton.LeftButton)
@@ -64,7 +68,7 @@ def test_the_choices_of_a_whole_network_are_shown_with_costs_and_reasons(start, 
     chosen = [r for r in rows if r["chosen"]]
     assert {"forward", "backward_weight"} <= {r["direction"] for r in chosen}
     assert all(r["microseconds"] > 0 and not r["reason"] for r in chosen)
-    assert "It needs compute capability 9.0." in {r["reason"] for r in rows}
+    assert "It runs only on compute capability 9.0." in {r["reason"] for r in rows}
     assert "µs" in plan.summary.text()
     plan.chosen.setChecked(True)
     assert plan.rows.rows == chosen

@@ -44,8 +44,8 @@ class Recipe:
     """How to make one kernel: ``getattr(module, factory)(*constants)``, or the function itself without constants.
 
     `module` is relative to `core.gpu` ("ops.pool.max_pool"); `types` are those of the kernel's arguments, by name;
-    `threads` per block and `blocks` per multiprocessor bound its registers. `dependent`: the kernel may begin before
-    the previous one has ended (programmatic dependent launch, `core.gpu.compilation.generations`).
+    `threads` per block and `resident` blocks per multiprocessor bound its registers. `dependent`: the kernel may begin
+    before the previous one has ended (programmatic dependent launch, `core.gpu.compilation.generations`).
     """
 
     module: str
@@ -53,7 +53,7 @@ class Recipe:
     constants: tuple[Constant, ...]
     types: tuple[str, ...]
     threads: int
-    blocks: int = 1
+    resident: int = 1
     dependent: bool = False
 
     def function(self) -> Any:
@@ -78,7 +78,7 @@ def compile_kernel(recipe: Recipe, capability: Capability) -> tuple[str, str]:
     from core.gpu.compilation.cuda import compile_to_ptx, types
 
     signature = tuple(types.uint64 if kind == generations.MAP else type_of(kind) for kind in recipe.types)
-    made, bounds = recipe.function(), (recipe.threads, recipe.blocks)
+    made, bounds = recipe.function(), (recipe.threads, recipe.resident)
     plain = getattr(made, "py_func", made)  # of a teaching kernel
     ptx, entry = compile_to_ptx(plain, signature, capability, bounds, fast=plain is made)
     kinds = [word for kind in recipe.types for word in words(kind)]
@@ -135,9 +135,9 @@ def _to_line(recipe: Recipe) -> str:
 
 
 def _from_line(line: str) -> Recipe:
-    module, factory, constants, types, threads, blocks, dependent = json.loads(line)
+    module, factory, constants, types, threads, resident, dependent = json.loads(line)
     plain = tuple(tuple(a) if isinstance(a, list) else a for a in constants)
-    return Recipe(module, factory, plain, tuple(types), threads, blocks, dependent)
+    return Recipe(module, factory, plain, tuple(types), threads, resident, dependent)
 
 
 def main(capability: str, lines: Iterable[str]) -> None:

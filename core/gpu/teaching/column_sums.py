@@ -20,7 +20,7 @@ COLUMNS: Final = 32
 """Columns of a block: one warp reads 128 contiguous bytes."""
 ROWS: Final = 8
 SLICE_ROWS: Final = 512
-"""Rows per block: 387200 rows make 757 blocks, enough for every multiprocessor of the largest GPU."""
+"""Rows per block: 387200 rows make 757 blocks, several for each multiprocessor of any GPU."""
 
 
 @kernel

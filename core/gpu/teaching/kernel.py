@@ -80,14 +80,14 @@ class TeachingKernel:
         self.py_func, self.resident, self.made_by = function, resident, made_by
 
     @cached_property
-    def types(self) -> tuple[str, ...]:
-        return tuple(str(kind) for name, kind in self.py_func.__annotations__.items() if name != "return")
+    def parameters(self) -> tuple[tuple[str, str], ...]:
+        """(name, type) of each parameter; an annotation is the name of a type, or the type where it was evaluated."""
+        names: dict[Any, Any] = {kind: name for name, kind in KINDS.items()}
+        return tuple((n, str(names.get(k, k))) for n, k in self.py_func.__annotations__.items() if n != "return")
 
     @property
-    def parameters(self) -> tuple[tuple[str, str], ...]:
-        """(name, type) of each parameter."""
-        names = [name for name in self.py_func.__annotations__ if name != "return"]
-        return tuple(zip(names, self.types, strict=True))
+    def types(self) -> tuple[str, ...]:
+        return tuple(kind for _, kind in self.parameters)
 
     @cached_property
     def name(self) -> str:

@@ -45,7 +45,7 @@ def test_a_step_that_computes_something_else_is_named():
 def test_a_wrong_gradient_is_named():
     plan, batch = _plan("squeezenet1_1", True)
     for rows, _ in plan._sums:
-        rows.table[-1, 7] = 1  # the classifier's bias is added to what is there
+        rows.words[-1, 7] = 1  # the classifier's bias is added to what is there
     plan._gradient[:] = 1
     with pytest.raises(LeafClinicError, match=r"gradient of .*bias differs"):
         plan.gradient(batch)

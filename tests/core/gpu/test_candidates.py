@@ -87,7 +87,8 @@ def test_an_unknown_op_or_activation_raises_forward_and_backward_and_names_the_s
 def test_the_image_and_its_pool_are_one_segment_on_hopper_and_elsewhere_the_candidate_says_why_not():
     frame = frame_of("squeezenet1_1", training=True, capability=(8, 6))
     considered = CANDIDATES.consider(Case(frame, frame.program.steps[:2], FORWARD))
-    assert {one.candidate.name: one.reason for one in considered}["image_pool"] == "It needs compute capability 9.0."
+    assert {one.candidate.name: one.reason for one in considered}["image_pool"] == (
+        "It runs only on compute capability 9.0.")
     for capability, length in (((9, 0), 2), ((8, 6), 1)):
         first = choose_forward(frame_of("squeezenet1_1", training=True, capability=capability))[0]
         assert len(first.steps) == length

@@ -7,6 +7,7 @@ import pytest
 
 from core.gpu.arguments import POINTER
 from core.gpu.candidates import CANDIDATES
+from core.gpu.compilation import arrays
 from core.gpu.control import Control, make_block
 from core.gpu.hardware import typical
 from core.gpu.ops.conv import fft, transformed
@@ -14,6 +15,7 @@ from core.gpu.ops.dense import product
 from core.gpu.ops.matmul import warp_tiled
 from core.gpu.select import BY_NAME
 from core.gpu.single import new_frame, write
+from core.gpu.teaching.kernel import TeachingKernel
 from core.graph import PHOTO
 from core.ops import network
 from core.ops.activation import ACTIVATIONS
@@ -79,6 +81,11 @@ def test_a_launch_has_a_thread_for_each_element(op, more):
             frame = new_frame(case(op, *shapes, batch=2, **more))
             write(candidate, direction, frame)
             assert all(prod(n.grid) * prod(n.block) >= 2048 for n in frame.launches), direction
+
+
+def test_the_annotations_of_a_teaching_kernel_may_be_evaluated():
+    def twice(x: arrays.Vector, n: arrays.Int) -> None: ...
+    assert TeachingKernel(twice).types == ("Vector", "Int")
 
 
 def test_every_op_with_a_teaching_kernel_is_checked():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from core.laboratory.convolutions import WAYS
+from core.laboratory.convolutions import NUMPY_KERNELS
 from tests.core.cpu.test_kernel_entries import assert_right
 from tests.helpers.compare import poisoned
 from tests.helpers.shapes import case, cases, label, solve
@@ -16,24 +16,24 @@ CASES = [replace(c, activation="") for c in cases("conv2d")] + [
 ]
 
 
-@pytest.mark.parametrize("row", WAYS, ids=lambda row: f"{row.algorithm}-{row.direction}")
-def test_every_way_agrees_with_the_reference(row):
+@pytest.mark.parametrize("kernel", NUMPY_KERNELS, ids=lambda kernel: f"{kernel.algorithm}-{kernel.direction}")
+def test_every_way_agrees_with_the_reference(kernel):
     held = 0
     for one in CASES:
-        if refusal := row.refuses(one):
+        if refusal := kernel.refuses(one):
             assert refusal.endswith("."), refusal
             continue
-        assert_right(row, one)
+        assert_right(kernel, one)
         held += 1
     assert held >= 3, [label(c) for c in CASES]
 
 
 def test_parts_of_a_batch_add_up_the_same_every_time():
-    row = next(r for r in WAYS if (r.algorithm, r.direction) == ("im2col_parallel", "backward_weight"))
+    kernel = next(r for r in NUMPY_KERNELS if (r.algorithm, r.direction) == ("im2col_parallel", "backward_weight"))
     problem = solve(CASES[3])
     seen = []
     for _ in range(2):
         arrays = {**problem.given, "dweight": poisoned(problem.wanted["dweight"].shape)}
-        row.run(CASES[3], arrays)
+        kernel.run(CASES[3], arrays)
         seen.append(arrays["dweight"].copy())
     assert np.array_equal(*seen)

@@ -55,14 +55,10 @@ def test_an_update_has_a_problem_and_rows_and_what_cannot_run_says_why():
     assert not reasons["naive"]
 
 
-def test_every_kernel_has_a_source_and_cases_are_shapes_the_ops_accept():
+def test_every_kernel_has_a_source():
     for row in list_kernels():
         place, text = source(row)
         assert place.startswith("core/")
         assert "def " in text
         assert place not in ("core/cpu/single.py", "core/gpu/teaching/candidates.py"), f"{row.key}: it runs any kernel"
         assert row.algorithm != "implicit_gemm" or place == "core/gpu/ops/conv/implicit_gemm.py"
-    for op, cases in CASES.items():
-        for case in cases.values():
-            assert case.op == op
-            assert np.prod(case.output) > 0

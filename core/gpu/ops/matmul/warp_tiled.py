@@ -36,7 +36,7 @@ DEEP: Final = (32, 64, 8, 1, 8)
 TILES: Final = (LARGE, SMALL, DEEP)
 """Largest first: the first with at least `ENOUGH` blocks is taken, otherwise the last."""
 ENOUGH: Final = 132
-"""One block for each multiprocessor of the largest GPU."""
+"""One block for each multiprocessor of an H200."""
 
 
 def make_column(columns: int, down: int, across: int, pitch: int) -> Any:
@@ -128,7 +128,7 @@ def make_kernel(rows: int, columns: int, depth: int, warps: int, splits: int) ->
     """``C = A B`` on flat arrays with (rows, columns, depth), the last two multiples of 4."""
     threads = 32 * warps
     down, across, a_line, b_line = rows // warps // DOWN, columns // ACROSS, depth // 4, columns // 4
-    pitch = rows + 4 if splits == 1 else rows  # rows padded by 16 bytes: no bank conflicts; splits have no room for it
+    pitch = rows + 4 if splits == 1 else rows  # padded by 16 bytes against bank conflicts; splits lack room
     a_loads, b_loads = rows * a_line // threads, depth * b_line // threads
     a_step, b_step = threads // a_line, threads // b_line
     a_size, b_size, sums, a_kept, b_kept = depth * pitch, depth * columns, down * across, 4 * a_loads, 4 * b_loads

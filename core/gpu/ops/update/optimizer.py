@@ -214,7 +214,7 @@ def update_launch(at: Mapping[str, int], count: int, processors: int, rule: Opti
 
 
 def pack_launch(frame: Frame) -> Launch:
-    at, count = frame.block, frame.packed_count
+    at, count = frame.block, frame.packs.size
     values = {"weights": at("weights"), "indices": at("pack_indices"), "packed": at("packed"), "count": count}
     return _launch(make_pack, (frame.element,), PACK, values, (blocks_of(max(count, 2), 2 * THREADS),))
 
