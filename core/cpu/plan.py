@@ -211,7 +211,7 @@ class CpuPlan(Plan):
     def _execute(self, images: int, synchronized: bool = False) -> None:
         """Run all records for the images that the context points to; with batch norm statistics of all ranks."""
         if not self.training and (images == 1 or (self.threads == 1 and not self._by_image)):
-            for n in range(images):
+            for n in range(images):  # one after another, each on all threads
                 self._run_groups(self._table, self._groups, image=n)
             return
         backwards = False

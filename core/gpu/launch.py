@@ -17,7 +17,7 @@ RELU: Final = {"": 0, "relu": 1, "relu6": 2}
 @final
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """Activations ``(N, height, width, channels)`` on the device; pitches in elements, channels padded to 16 bytes."""
+    """Activations ``(N, height, width, channels)``; `pitch`: elements, of `element` bytes, from a pixel to the next."""
 
     address: int
     height: int
@@ -96,7 +96,7 @@ PLAIN: Final = Target()
 @final
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A launch: how its kernel is made (`recipe`), grid, block, dynamic shared memory and arguments (`values`).
+    """How a kernel is made (`recipe`), grid, block, bytes of dynamic shared memory (`shared`), arguments (`values`).
 
     Launches of `stream` 1 overlap those of stream 0; each starts after the stream-0 launches before it. `join` waits
     for all of stream 1.

@@ -103,7 +103,7 @@ class CudaPlan(Plan):
             self.program, self.layout, batch, self._precision, self._device.hardware, self._frozen, kept,
             self._algorithm, self._tuning or EMPTY, self._verify, self.ranks if self.sync_batch_norm else 1,
         )  # fmt: skip
-        write_launches(frame, self.training, self.training)
+        write_launches(frame, self.training, self.training)  # accumulating gradients uses the most arrays
         arena = lay_out(frame.lifetimes())
         return frame, arena, count_memory(frame, tuple(self._state.values()), arena.bytes)
 
