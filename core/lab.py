@@ -64,7 +64,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def run_conv(arguments: argparse.Namespace) -> None:
-    device = choose_device(arguments.device)
+    device, results = choose_device(arguments.device), []
     train, test = _digits(arguments.data)
     algorithms = arguments.algorithms or COMPARED[device]
     if not set(algorithms) <= set(COMPARED[device]):
@@ -72,7 +72,6 @@ def run_conv(arguments: argparse.Namespace) -> None:
     if not max(arguments.batch) <= min(arguments.examples) <= max(arguments.examples) <= len(train[0]):
         raise InputError(f"--examples: there are {len(train[0])} training digits, and at least the batch size is "
                          f"needed (here {max(arguments.batch)}).")
-    results = []
     for batch, examples, rate in product(arguments.batch, arguments.examples, arguments.learning_rate):
         lesson = Lesson(batch, rate, examples, arguments.padding)
         print(f"\nbatch {batch}, {examples} digits, learning rate {rate:g}, {arguments.padding} padding, {device}")

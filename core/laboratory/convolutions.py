@@ -203,18 +203,16 @@ def _make_kernels() -> tuple[Kernel, ...]:
     taps = "array operations, one tap of one filter at a time"
     unfolded = "windows unfolded into a matrix, one matrix product"
     kernels = []
-    for name, direction, run, idea in (
-        ("vectorised", "forward", vectorised_forward, taps),
-        ("vectorised", "backward_input", vectorised_backward_input, taps),
-        ("vectorised", "backward_weight", vectorised_backward_weight, taps),
-        ("im2col", "forward", im2col_forward, unfolded),
-        ("im2col", "backward_input", im2col_backward_input, unfolded),
-        ("im2col", "backward_weight", im2col_backward_weight, unfolded),
+    for direction, *runs in (
+        ("forward", vectorised_forward, im2col_forward),
+        ("backward_input", vectorised_backward_input, im2col_backward_input),
+        ("backward_weight", vectorised_backward_weight, im2col_backward_weight),
     ):
-        shared = parallel(run, ("dweight", "dbias") if direction == "backward_weight" else ())
-        kernels.append(Kernel("conv2d", direction, "cpu", name, run, idea, LOOSE, refuse_groups))
-        kernels.append(Kernel("conv2d", direction, "cpu", f"{name}_parallel", shared,
-                              f"{idea}, threads share the batch", LOOSE, refuse_groups))
+        for name, run, idea in zip(("vectorised", "im2col"), runs, (taps, unfolded), strict=True):
+            shared = parallel(run, ("dweight", "dbias") if direction == "backward_weight" else ())
+            kernels.append(Kernel("conv2d", direction, "cpu", name, run, idea, LOOSE, refuse_groups))
+            kernels.append(Kernel("conv2d", direction, "cpu", f"{name}_parallel", shared,
+                                  f"{idea}, threads share the batch", LOOSE, refuse_groups))
     for name, convolve, idea, refuse in (
         ("winograd", partial(winograd_convolve, tile=2), "F(2,3): 16 products for 4 outputs instead of 36",
          refuse_all_but_3x3),

@@ -84,8 +84,7 @@ def run_lesson(
         return step
 
     seconds, loss = time_training(lesson, train, prepare, report)
-    weights = network.parameters
-    return Outcome(algorithm, seconds, loss, test and accuracy(lesson_network(lesson), weights, test, "cpu"))
+    return Outcome(algorithm, seconds, loss, test and accuracy(lesson_network(lesson), network.parameters, test, "cpu"))
 
 
 def run_plan(

@@ -220,7 +220,6 @@ def test_pytorch_is_the_yardstick_of_the_ways_and_starts_from_the_same_weights(f
         losses = [r["loss"] for r in json.loads(out.read_text())]
         assert losses == pytest.approx([losses[0]] * 3, abs=1e-4)
     printed = capsys.readouterr().out
-    assert "ms/iteration" in printed
     assert max(map(len, printed.splitlines())) <= 100
 
 
@@ -285,14 +284,13 @@ def test_a_module_holds_the_layers_of_a_fire_in_both_directions():
 
 
 @pytest.mark.thorough
-def test_a_sweep_prints_photos_per_second_of_every_size(tmp_path, capsys):
+def test_a_sweep_prints_photos_per_second_of_every_size(tmp_path):
     file = tmp_path / "sweep.json"
     assert lab.main(["sweep", "--device", "cpu", "--model", "mlp", "--batch", "1", "2", "--image-size", "28",
                      "--training", "--json", str(file)]) == 0  # fmt: skip
     found = json.loads(file.read_text("utf-8"))
     assert [(row["batch"], row["image_size"]) for row in found] == [(1, 28), (2, 28)]
     assert all(row["photos_per_second"] > 0 for row in found)
-    assert "training steps" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", [["sweep"], ["sweep", "--training"], ["roofline"]])

@@ -12,10 +12,13 @@ from typing import Any
 from unittest.mock import patch
 
 from cuda.bindings import driver
+from cuda.pathfinder import DynamicLibNotFoundError
 from llvmlite import ir
 from numba import cuda
 from numba.core import config, types
 from numba.cuda.extending import intrinsic
+
+from core.errors import DeviceError
 
 __all__ = [
     "compile_to_ptx", "cuda", "device_function", "driver", "f32", "f64", "i32", "i64", "intrinsic", "ir", "types",
@@ -44,14 +47,15 @@ def compile_to_ptx(
 ) -> tuple[str, str]:  # fmt: skip
     """(PTX, entry name) of a kernel for a compute capability; needs no GPU.
 
-    bounds: threads per block, blocks per multiprocessor. `fast` arithmetic assumes finite numbers.
+    bounds: threads per block, blocks per multiprocessor. `fast` arithmetic assumes finite numbers. Raises DeviceError.
     """
     device = SimpleNamespace(compute_capability=capability)  # device functions ask the current GPU for it
-    with patch("numba.cuda.dispatcher.get_current_device", lambda: device):
-        ptx, _ = cuda.compile(
-            function, signature, cc=capability, output="ptx", abi="numba", device=False, fastmath=fast,
-            launch_bounds=bounds,
-        )
+    try:
+        with patch("numba.cuda.dispatcher.get_current_device", lambda: device):
+            ptx, _ = cuda.compile(function, signature, cc=capability, output="ptx", abi="numba", device=False,
+                                  fastmath=fast, launch_bounds=bounds)
+    except DynamicLibNotFoundError as error:
+        raise DeviceError("NVVM, which compiles kernels, is missing. Install it with: pip install '.[cuda]'") from error
     # The compiler writes its own, newest version; older drivers accept the same text with an older version.
     version = "8.0" if capability < (10, 0) else "8.7"
     ptx = re.sub(r"^\.version .*$", f".version {version}", ptx, count=1, flags=re.MULTILINE)

@@ -5,8 +5,11 @@ import json
 import re
 
 import pytest
+from cuda.pathfinder import DynamicLibNotFoundError
 
+from core.errors import DeviceError
 from core.gpu.compilation.compiler import Recipe, compile_kernel
+from core.gpu.compilation.cuda import cuda
 from core.gpu.ops.matmul import tensor_core, warp_tiled
 from core.gpu.sm90 import matmul_tma
 from core.gpu.teaching.kernel import TeachingKernel
@@ -67,6 +70,15 @@ def test_every_kernel_fits_into_registers(module):
     ptx = {name: check(module, name, (9, 0)) for name in set(kernels(module)) - {"small"}}  # between the others
     for name in VECTORISED.get(module, ()):
         assert all(f"{access}.v4" in ptx[name] for access in ("ld.global", "ld.shared", "st.shared", "st.global")), name
+
+
+def test_without_nvvm_the_sentence_says_what_to_install(monkeypatch):
+    def compile_nothing(*given, **more):
+        raise DynamicLibNotFoundError("nvvm")
+
+    monkeypatch.setattr(cuda, "compile", compile_nothing)
+    with pytest.raises(DeviceError, match=r"NVVM.*\[cuda\]"):
+        check("ops.conv.naive", "naive_forward", (9, 0))
 
 
 @pytest.mark.parametrize("capability", generations(), ids=sm)

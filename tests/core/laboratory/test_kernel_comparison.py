@@ -12,13 +12,6 @@ from core.ops.registry import KernelCase
 SMALL = kernel_comparison.make_case("conv2d", (6, 7, 5), 2, filters=3, kernel=(3, 3), padding=(1, 1, 1, 1))
 
 
-@pytest.mark.parametrize("direction", ["forward", "backward_input", "backward_weight"])
-def test_every_kernel_of_the_cpu_is_right_and_timed(direction):
-    found = [c for c in compare_kernels(SMALL, direction) if c.kernel.device == "cpu"]
-    assert {"reference", "naive", "tiled"} <= {c.kernel.algorithm for c in found}
-    assert all(c.right and c.milliseconds > 0 and c.gflops > 0 for c in found if not c.reason)
-
-
 def test_a_wrong_kernel_is_told_and_one_that_leaves_nan_too(monkeypatch):
     def wrong(case, arrays):
         arrays["out"][...] = 0
@@ -37,7 +30,6 @@ def test_the_matrix_product_is_a_ladder_like_any_other():
     case = CASES["matmul"]["32 x 27 by 27 x 14884"]
     given, wanted = kernel_comparison.solve(case)
     assert np.abs(given["x"] @ given["x2"] - wanted["out"]).max() < 1e-4
-    assert kernel_comparison.cost_of(case) == (2 * 32 * 27 * 14884, 4 * (32 * 27 + 27 * 14884 + 32 * 14884))
     names = [row.algorithm for row in list_kernels(("matmul",)) if row.device == "cuda"]
     assert (names[:3], names[-1]) == (["naive", "shared", "tiled"], "cublas")
     assert [c.kernel.algorithm for c in compare_kernels(case, "forward")] == names
