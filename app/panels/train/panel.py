@@ -112,6 +112,11 @@ class TrainPanel(QWidget):
         if not self._undrawn:
             self._timer.stop()
 
+    def take_over(self, before: TrainPanel) -> None:
+        """Show the settings and earlier runs that the page in another language has shown."""
+        self.setup.form.take_over(before.setup.form.values())
+        self._earlier, self.curves.compared = before._earlier, before.curves.compared
+
     @property
     def evaluated(self) -> RunView:
         """The run of the Confusion and Result tabs: the current one, or the one whose result was asked for."""
