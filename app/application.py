@@ -149,7 +149,7 @@ class Application:
         self._make_window()
         self.window.restoreGeometry(old.saveGeometry())
         if train is not None:
-            self.window.page("train").setup.form.take_over(train.setup.form.values())
+            self.window.page("train").take_over(train)
         if diagnose is not None:
             self.window.page("diagnose").table.selectRow(diagnose.table.currentIndex().row())
             if not diagnose.notice.isHidden():

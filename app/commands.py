@@ -179,7 +179,8 @@ class WindowCommands(QObject):
     def _on_about(self) -> None:
         text = tr("<h3>LeafClinic {version}</h3><p>Learns leaf diseases from your photos and diagnoses new ones.</p>"
                   "<p>Everything happens on this computer. Only a training on several GPUs opens connections, "
-                  "between its processes.</p><p>MIT licence.</p>", version=__version__)  # fmt: skip
+                  "between its processes.</p><p>MIT licence. The window uses Qt (PySide6) under the LGPL 3.</p>",
+                  version=__version__)  # fmt: skip
         QMessageBox.about(self._window, tr("About LeafClinic"), text)
 
     def _may_close(self) -> bool:

@@ -35,7 +35,7 @@ class Colours:
 # Curves after Okabe and Ito (2008), distinguishable with every common colour blindness; the dark set is lighter.
 LIGHT: Final = Colours(
     window="#f4f6f3", surface="#ffffff", raised="#eef2ec", border="#d5dcd2", text="#1c2620", muted="#58655c",
-    accent="#2a7a4b", on_accent="#ffffff", accent_soft="#dcefe2", danger="#b3261e", warning="#8a5a00",
+    accent="#297749", on_accent="#ffffff", accent_soft="#dcefe2", danger="#b3261e", warning="#8a5a00",
     curves=("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9", "#3d3d3d", "#e69f00"),
 )
 DARK: Final = Colours(

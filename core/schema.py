@@ -33,10 +33,10 @@ def parse_json(text: str | bytes) -> Any:
         raise SchemaError("it is nested too deeply") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise SchemaError(f"it is not JSON: {error}") from error
-    level = [value]
+    level: list[Any] = [[value]]
     for _ in range(DEEPEST):
-        level = [inner for outer in level if isinstance(outer, dict | list)
-                 for inner in (outer.values() if isinstance(outer, dict) else outer)]  # fmt: skip
+        level = [inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer)
+                 if isinstance(inner, dict | list)]  # fmt: skip
     if level:
         raise SchemaError("it is nested too deeply")
     return value

@@ -13,7 +13,7 @@ from app.viewmodels.kernel_benchmark import BenchmarkedKernel, KernelBenchmark, 
 from app.viewmodels.rows_model import RowsModel
 from app.widgets.bars import BarDelegate
 from app.widgets.fields import ComboBox, SpinBox
-from app.widgets.layouts import GAP, PAGE, column, holding, row, splitter
+from app.widgets.layouts import GAP, PAGE, Flow, column, holding, row, splitter
 from app.widgets.notice import Notice
 from app.widgets.parts import button, captioned, card, header, label, named, tabs
 from app.widgets.roofline import Point, Roof, Roofline
@@ -176,7 +176,7 @@ class PlanPanel(QWidget):
     def _lay_out(self) -> None:
         what = row(captioned(tr("Model"), self.network), captioned(tr("Batch size"), self.batch),
                    captioned(tr("GPU"), self.gpu), None)  # fmt: skip
-        how = row(captioned(tr("Precision"), self.precision), self.training, None, self.ask)
+        how = row((Flow(holding(captioned(tr("Precision"), self.precision)), self.training), 1), self.ask)
         shown = row((self.summary, 1), self.chosen)
         self.setLayout(column(what, how, shown, (self.table, 1), spacing=GAP, margins=(0, GAP, 0, 0)))
 

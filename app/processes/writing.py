@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -134,16 +133,15 @@ def write_html(path: Path, results: Sequence[PhotoResult], *more: Any) -> None:
 
 
 def _entry(result: PhotoResult, picture: bytes) -> Entry:
-    name = os.path.basename(result.path)
     if result.error:
-        return Entry(name, tr("Unreadable"), sentences=(sentence(result.error),), model=result.model)
+        return Entry(result.path, tr("Unreadable"), sentences=(sentence(result.error),), model=result.model)
     kind = "muted" if not result.sure else "well" if result.healthy else "sick"
     found = "; ".join(findings(result))
     leaves = (_leaf_text(number, leaf) for number, leaf in enumerate(result.leaves, 1))
     sentences = (found, doubts(replace(result, leaves=())), severity_text(result), *leaves, *result.plant[-1:])
     guesses = () if result.unfamiliar else tuple((disease_name(label), share) for label, share in result.top)
     answer = verdict_text(replace(result, leaves=()))
-    return Entry(name, answer, kind, sentences, guesses, result.shown_percent, picture, result.model)
+    return Entry(result.path, answer, kind, sentences, guesses, result.shown_percent, picture, result.model)
 
 
 def _leaf_text(number: int, leaf: PhotoResult) -> str:

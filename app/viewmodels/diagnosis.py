@@ -49,9 +49,9 @@ class DiagnosisModel(ProcessModel):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.plants = Plants(self._of_this_model, self)
-        self._endings: dict[str, str] = {}
+        self._first: dict[str, str] = {}
         self.alike: set[str] = set()
-        """Names of photos with several endings."""
+        """Names of photos with several endings, and names with endings that are in several folders."""
         self.rows = RowsModel(columns(self.plants.of, self.alike), self)
         self.plants.changed.connect(lambda: self.rows.replace_all(self.rows.rows))
         self.busy.connect(self.plants.refresh)
@@ -129,8 +129,12 @@ class DiagnosisModel(ProcessModel):
         for path in changed:
             self.replaced.emit(path)
         self.rows.restore(again)
-        self.alike |= {name for name, ending in map(split_name, fresh)
-                       if self._endings.setdefault(name, ending) != ending}  # fmt: skip
+        for path in fresh:
+            name, ending = split_name(path)
+            if split_name(self._first.setdefault(name, path))[1] != ending:
+                self.alike.add(name)
+            if self._first.setdefault(name + ending, path) != path:
+                self.alike.add(name + ending)
         first = len(self.rows.rows)
         self.rows.append([PhotoResult(at, path) for at, path in enumerate(fresh, first)])
         self._wait([*again, *range(first, first + len(fresh))])

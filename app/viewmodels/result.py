@@ -237,17 +237,20 @@ PLANT: Final = 5
 
 
 def columns(plant_of: Callable[[PhotoResult], Plant | None], alike: Container[str]) -> list[Column]:
-    """The columns of the list; alike: names that are shown with their endings."""
+    """The columns of the list; alike: names that are shown with their endings, or with their folders."""
 
     def name_cell(row: PhotoResult) -> str:
         name, ending = split_name(row.path)
-        return name + ending if name in alike else name
+        whole = name + ending
+        text = whole if name in alike else name
+        return f"{text} ({os.path.basename(os.path.dirname(row.path))})" if whole in alike else text
 
     def plant_cell(row: PhotoResult) -> str:
         return plant_text(plant) if (plant := plant_of(row)) else ""
 
     return [
-        Column(tr("Photo"), name_cell, tip=lambda r: r.path, searched=lambda r: os.path.basename(r.path)),
+        Column(tr("Photo"), name_cell, tip=lambda r: r.path,
+               searched=lambda r: f"{name_cell(r)} {os.path.basename(r.path)}"),
         Column(tr("Diagnosis"), verdict_cell, tip=lambda r: sentence(r.error) if r.error else doubts(r),
                searched=verdict_cell),
         Column(tr("Probability"), lambda r: stated(r.probability) if r.top and not r.unfamiliar else "",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import shutil
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias, final
 
@@ -96,6 +97,10 @@ class RunView:
             Curve("training", epoch, self._epochs.column(f"train_{what}")),
             Curve("validation", epoch, self._epochs.column(f"validation_{what}")),
         ]
+
+    @property
+    def name(self) -> str:
+        return run_name(Path(self.started.folder)) if self.started else ""
 
     @property
     def step(self) -> int:
@@ -221,35 +226,48 @@ def delete_run(folder: Path) -> None:
 
 
 def read_run(folder: Path) -> RunView:
-    """A run's history from its log; lines truncated by a crash are skipped."""
+    """A run's history from its log, with files where they are now; lines truncated by a crash are skipped."""
     view = RunView()
     with suppress(OSError):
         view.read(events.read_events(folder / events.LOG))
+    if view.started is not None:
+        view.started = replace(view.started, folder=str(folder))
+    if (end := view.finished) is not None:
+        model, report = (path and str(folder / Path(path).name) for path in (end.model_path, end.report_path))
+        view.finished = replace(end, model_path=model, report_path=report)
     return view
 
 
 def _summary(folder: Path, config: dict[str, Any]) -> RunSummary:
     found: list[events.Event] = []
     with suppress(OSError):
-        found += events.read_events(folder / events.LOG, (events.RunStarted, events.EpochDone, events.RunFinished))
-    epochs = [e for e in found if isinstance(e, events.EpochDone)]
+        found += events.read_events(folder / events.LOG, (events.RunStarted, events.RunFinished))
+    epochs = _epochs(folder / events.METRICS)
     ended = [e for e in found if isinstance(e, events.RunFinished)]
     best = folder / BEST
     return RunSummary(
         folder=str(folder),
-        name=_name(folder),
+        name=run_name(folder),
         model=next((e.model for e in found if isinstance(e, events.RunStarted)), str(config.get("model", ""))),
-        epochs_done=max((e.epoch + 1 for e in epochs), default=0),
+        epochs_done=int(epochs[-1]["epoch"]) + 1 if epochs else 0,
         epochs=int(config.get("epochs", 0)),
         dataset=dataset_name(str(config.get("data", ""))),
         test=ended[-1].test_accuracy if ended else None,
-        accuracy=next((e.validation_accuracy for e in reversed(epochs) if e.best), None),
+        accuracy=next((float(e["validation_accuracy"]) for e in reversed(epochs) if e["best"] == "True"), None),
         finished=bool(ended) and ended[-1].reason != "stopped",
         model_path=str(best) if best.is_file() else "",
     )
 
 
-def _name(folder: Path) -> str:
+def _epochs(path: Path) -> list[dict[str, str]]:
+    """The epochs of a run. The log has a confusion matrix for each: 50 runs of 60 classes would take ten seconds."""
+    with suppress(OSError, ValueError, csv.Error), path.open(encoding="utf-8", newline="") as file:
+        return [row for row in csv.DictReader(file) if row.get("memory_bytes")]  # a crash may have torn the last line
+    return []
+
+
+def run_name(folder: Path) -> str:
+    """The name of a run: of its folder, or given by the user."""
     try:
         return (folder / NAME).read_text("utf-8").strip() or folder.name
     except (OSError, ValueError):

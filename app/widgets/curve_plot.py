@@ -11,8 +11,9 @@ from typing import Final, final
 import numpy as np
 import pyqtgraph as pg
 from pyqtgraph.exporters import ImageExporter
-from PySide6.QtCore import QBuffer, Qt
-from PySide6.QtGui import QColor, QPainter
+from pyqtgraph.graphicsItems.ScatterPlotItem import drawSymbol
+from PySide6.QtCore import QBuffer, QSize, Qt
+from PySide6.QtGui import QColor, QIcon, QPainter, QPen, QPixmap
 from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QCheckBox, QGraphicsItem
 
@@ -27,6 +28,9 @@ from core.text import csv_text
 
 STYLES: Final = (Qt.PenStyle.SolidLine, Qt.PenStyle.DashLine, Qt.PenStyle.DotLine, Qt.PenStyle.DashDotLine)
 SYMBOLS: Final = ("o", "t", "s", "d", "+", "x", "star", "p")
+PLAIN: Final = ("each step", "learning rate")
+"""Curves without markers."""
+SAMPLE: Final = QSize(30, 10)
 IMAGE_WIDTH: Final = 1600
 
 
@@ -89,8 +93,8 @@ class CurvePlot(Wrapping):
         if self._drawn.get(curve.name) == end:
             return
         self._drawn[curve.name] = end
-        few = 0 < count <= 60 and curve.name not in ("each step", "learning rate")
-        symbol = SYMBOLS[list(self._lines).index(curve.name) % len(SYMBOLS)]
+        few = 0 < count <= 60 and curve.name not in PLAIN
+        symbol = SYMBOLS[self._place(curve.name) % len(SYMBOLS)]
         self._lines[curve.name].setData(curve.x, curve.y, symbol=symbol if few else None)
 
     def _fit(self) -> None:
@@ -119,9 +123,9 @@ class CurvePlot(Wrapping):
             write_file(path, csv_text([["curve", "epoch", self.title.text()], *rows]))
             return
         self.plot.setTitle("&nbsp; ".join(  # the boxes above are not part of it
-            f"<span style='color: {self._lines[curve.name].opts['pen'].color().name()}'>■ {html.escape(tr(curve.name))}"
-            "</span>" for curve in shown
-        ))  # fmt: skip
+            f"<span style='color: {self._lines[curve.name].opts['pen'].color().name()}'>■</span> "
+            f"{html.escape(tr(curve.name))}" for curve in shown
+        ), color=self._theme.colours.text)  # fmt: skip
         self.plot.plotItem.layout.activate()
         if kind == ".svg":
             self._draw_vectors(buffer)
@@ -161,6 +165,7 @@ class CurvePlot(Wrapping):
         metrics = self.fontMetrics()  # runs have long names that begin with their time
         box = QCheckBox(metrics.elidedText(tr(name), Qt.TextElideMode.ElideRight, 12 * metrics.height()))
         box.setChecked(True)
+        box.setIconSize(SAMPLE)
         box.setToolTip(f"{tr(name)}: {tr('Show or hide this curve')}")
         box.toggled.connect(line.setVisible)
         box.toggled.connect(lambda _: self._fit())
@@ -169,8 +174,12 @@ class CurvePlot(Wrapping):
         self._legend.addWidget(box)
         self._style(name)
 
+    def _place(self, name: str) -> int:
+        """Its colour, line and marker; those of a compared run are the same in plots of one and of three own curves."""
+        return list(self._lines).index(name) + 2 * (name != PLAIN[1] in self._lines)
+
     def _style(self, name: str) -> None:
-        place = list(self._lines).index(name)
+        place = self._place(name)
         colours = self._theme.colours.curves
         colour = QColor(colours[place % len(colours)])
         faint = name == "each step"
@@ -183,8 +192,20 @@ class CurvePlot(Wrapping):
         self._lines[name].setSymbolPen(pg.mkPen(colour))
         self._lines[name].setSymbolBrush(pg.mkBrush(colour))
         self._lines[name].setSymbolSize(6)
-        shade = self._theme.colours.muted if faint else colour.name()
-        self.boxes[name].setStyleSheet(f"QCheckBox {{ color: {shade}; }}")
+        self.boxes[name].setIcon(self._sample(pen, "" if name in PLAIN else SYMBOLS[place % len(SYMBOLS)]))
+
+    def _sample(self, pen: QPen, symbol: str) -> QIcon:
+        """A piece of a curve, for the legend: names are legible, and colours are not all that tells curves apart."""
+        picture = QPixmap(SAMPLE * self.devicePixelRatioF())
+        picture.setDevicePixelRatio(self.devicePixelRatioF())
+        picture.fill(Qt.GlobalColor.transparent)
+        with QPainter(picture) as painter:
+            painter.setPen(pen)
+            painter.drawLine(0, SAMPLE.height() // 2, SAMPLE.width(), SAMPLE.height() // 2)
+            painter.translate(SAMPLE.width() / 2, SAMPLE.height() / 2)
+            if symbol:
+                drawSymbol(painter, symbol, 6, pg.mkPen(pen.color()), pg.mkBrush(pen.color()))
+        return QIcon(picture)
 
     def _paint(self) -> None:
         colours = self._theme.colours

@@ -152,7 +152,9 @@ def describe_border(border: float, commonest: float, reached: Subset | None = No
     elif reached:
         texts.append(f"The network is {100 * gained:.1f} points better than the border baseline; only this part must "
                      "come from the leaves.")
-    if (border - commonest) / max(1 - commonest, 1e-9) > HIGH_BORDER:
+    counted = (round(border * reached.photos), reached.photos, reached.effect) if reached else None
+    least = wilson_interval(*counted)[0] if counted else border  # of few photos chance reaches every share
+    if (least - commonest) / max(1 - commonest, 1e-9) > HIGH_BORDER:
         texts.append("In these photos the background and light reveal the class, so the accuracy says little about "
                      "field photos.")
     return tuple(texts)

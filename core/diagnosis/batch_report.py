@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -45,7 +46,7 @@ class Entry:
     probable classes with their probabilities; diseased: percent of the leaf's area, of diseased leaves; picture: JPEG.
     """
 
-    name: str
+    path: str
     answer: str
     kind: str = "muted"
     sentences: tuple[str, ...] = ()
@@ -95,7 +96,8 @@ def render_batch(
                   "sees the plants.")
     head = [say("Photo"), say("Diagnosis"), say("Most probable classes")]
     shown = SHOWN[picture_side(len(entries))]
-    rows = [_row(entry, shown, len(models) > 1) for entry in entries]
+    names = name_photos([entry.path for entry in entries])
+    rows = [_row(entry, name, shown, len(models) > 1) for entry, name in zip(entries, names, strict=True)]
     return page.render_page(title, [
         f"<h1>{escape(title)}</h1>", page.paragraphs([about, *used], "muted"), _summary(entries, say),
         page.note(caution), page.paragraphs(remarks, "muted"),
@@ -127,10 +129,18 @@ def _describe(model: ModelIdentity, photos: int, say: Say) -> str:
     return say("Model: {name} ({more}). Photos: {n}.").format(name=model.name, more=more, n=photos)
 
 
-def _row(entry: Entry, shown: int, several: bool) -> list[str]:
+def name_photos(paths: Sequence[str]) -> list[str]:
+    """The names of files, each with that of its folder where several are alike."""
+    names = [os.path.basename(path) for path in paths]
+    many = Counter(names)
+    return [f"{name} ({os.path.basename(os.path.dirname(path))})" if many[name] > 1 else name
+            for name, path in zip(names, paths, strict=True)]  # fmt: skip
+
+
+def _row(entry: Entry, name: str, shown: int, several: bool) -> list[str]:
     """The cells of an entry; shown: side of its picture in pixels; several: whether to name the model."""
-    name = f'<small class="muted">{escape(entry.name)}</small>'
-    photo = f"{page.picture(entry.picture, shown, entry.name)}<br>{name}" if entry.picture else name
+    caption = f'<small class="muted">{escape(name)}</small>'
+    photo = f"{page.picture(entry.picture, shown, name)}<br>{caption}" if entry.picture else caption
     paragraphs = [f'<p><b class="{entry.kind}">{escape(entry.answer)}</b></p>']
     paragraphs += [f"<p>{escape(text)}</p>" for text in entry.sentences if text]
     if several and entry.model.name:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from core.diagnosis.batch_report import Entry, draw_picture
 from core.diagnosis.examination import Examination
@@ -17,9 +16,8 @@ from core.percent import percent, percents, stated
 
 def make_entry(found: Diagnosis, examined: Examination | None, model: ModelIdentity, side: int) -> Entry:
     """The entry of an examined or unreadable photo; side: of its picture, in pixels."""
-    name = Path(found.path).name
     if examined is None:
-        return Entry(name, "unreadable", sentences=(found.error,), model=model)
+        return Entry(found.path, "unreadable", sentences=(found.error,), model=model)
     kind = "muted" if found.verdict in (NOT_SURE, NO_LEAF) else "well" if is_healthy(found.verdict) else "sick"
     severity = examined.severity
     picture = draw_picture(examined.photo, severity.leaf, severity.lesions if kind == "sick" else None, side,
@@ -28,7 +26,7 @@ def make_entry(found: Diagnosis, examined: Examination | None, model: ModelIdent
     sentences = [label_text(describe_leaves([leaf.verdict.word for leaf in found.leaves])), found.reason, *found.notes]
     sentences.append(_describe_area(found.diseased if kind == "sick" else None))
     sentences += [_describe_leaf(number, leaf) for number, leaf in enumerate(found.leaves, 1)]
-    return Entry(name, label_text(found.verdict), kind, tuple(sentences), guesses,
+    return Entry(found.path, label_text(found.verdict), kind, tuple(sentences), guesses,
                  found.diseased if kind == "sick" else None, picture, model)  # fmt: skip
 
 

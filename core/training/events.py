@@ -197,7 +197,8 @@ Event: TypeAlias = (
 WRITTEN_NAMES: Final = {"RunEvaluated": "RunJudged", "split": "judged_on"}
 """Names of events and fields in logs and in ``--json`` that differ from the code's: other programs read them."""
 LOG: Final = "events.jsonl"
-"""Name of the file of a run's events."""
+METRICS: Final = "metrics.csv"
+"""Names of the files of a run's events, and of the figures of its epochs."""
 
 
 def _written(name: str) -> str:

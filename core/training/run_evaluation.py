@@ -25,8 +25,8 @@ VALIDATION_NOTE: Final = (
     "There is no test split. The epoch was chosen on these photos, so this accuracy is slightly too high."
 )
 GUESS_NOTE: Final = (
-    "The network is not clearly better than always predicting the most common class ({percent:.1f} %). Start again "
-    "from a pretrained model (--from leaves --preset transfer), or add photos."
+    "The network is not clearly better than always predicting the most common class ({percent:.1f} %). Add photos. If "
+    "it was trained from scratch, start again from a pretrained model (--from leaves --preset transfer)."
 )
 UNSEEN: Final = "photos unseen in training"
 """Name of the subset of photos that neither the run nor the pretrained model was trained on."""

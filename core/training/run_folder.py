@@ -19,9 +19,8 @@ from core.schema import mapping, parse_json
 from core.storage import TEMPORARY, check_writable, inside_photos, saving, write_file
 from core.text import csv_text, json_text
 from core.training.checkpoint import LAST, PREVIOUS
-from core.training.events import LOG, EpochDone, Event, to_line
+from core.training.events import LOG, METRICS, EpochDone, Event, to_line
 
-METRICS: Final = "metrics.csv"
 SPLIT: Final = "split.csv"
 SKIPPED: Final = "left_out.csv"
 CONFUSION: Final = "confusion.csv"

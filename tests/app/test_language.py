@@ -7,12 +7,17 @@ from PySide6.QtWidgets import QLabel, QPushButton
 from app.main_window import PAGES
 from app.viewmodels.kernel_benchmark import BenchmarkedKernel
 from app.viewmodels.result import PhotoResult, read_result
+from app.viewmodels.runs import RunView
 from app.viewmodels.training import State
 from core.diagnosis.model_identity import ModelIdentity
 from core.training.events import Progress
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
 
 pytestmark = pytest.mark.gui
+
+
+KEPT = 7, 2, 3, "run"
+"""Epochs, tabs of Train and Dataset, and compared runs before and after the change."""
 
 
 def texts(widget):
@@ -29,19 +34,19 @@ def test_the_language_changes_at_once_and_nothing_is_lost(program, qtbot):
     program.window.page("diagnose").table.selectRow(0)
     program.window.page("dataset").side.setCurrentIndex(3)
     program.window.page("train").tabs.setCurrentIndex(2)
+    program.window.page("train").curves.compared["run"] = RunView()
     program.window.page("diagnose").search.setText("1.jpg")
     program.window.page("dataset").search.setText("rust")
     program.benchmark.kernels = [BenchmarkedKernel("conv2d", "forward", "cpu", "naive", "")]
     program.window.go("train").setup.form.fields["epochs"].set_value(7)
-    old = program.window
-    old.resize(780, 700)
+    (old := program.window).resize(780, 700)
     with qtbot.waitSignal(old.destroyed):
         old.actions_.language_vi.trigger()
     window = program.window
     assert (window is old, window.isVisible(), window.width(), window.height()) == (False, True, 780, 700)
     assert window.stack.currentWidget().objectName() == "page_train"
     train, tab = window.page("train"), window.page("dataset").side.currentIndex()
-    assert (train.setup.form.values()["epochs"], train.tabs.currentIndex(), tab) == (7, 2, 3)
+    assert (train.setup.form.values()["epochs"], train.tabs.currentIndex(), tab, *train.curves.compared) == KEPT
     assert [window.actions_.undo.isEnabled(), window.actions_.language_vi.isChecked()] == [True, True]
     assert "Huấn luyện" in texts(window)
     for place in PAGES:

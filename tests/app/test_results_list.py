@@ -107,6 +107,11 @@ def test_a_photo_removed_and_added_again_is_diagnosed_once_and_two_of_one_name_h
     assert model._thread.send.call_count == 3, "its answer came while it was removed"
 
 
+def test_photos_of_one_name_are_shown_with_their_folders(panel, model):  # noqa: F811
+    model.add(["/ann/leaf.jpg", "/ben/leaf.jpg", "/ben/rust.jpg"])
+    assert list(map(model.rows.columns[0].text, model.rows.rows[3:])) == ["leaf (ann)", "leaf (ben)", "rust"]
+
+
 def test_a_folder_that_is_being_listed_when_a_model_is_chosen_is_diagnosed(model, tmp_path, qtbot, monkeypatch):  # noqa: F811
     monkeypatch.setattr(process_model.ProcessModel, "_start_process", Mock())
     model.add([str(write_folder(tmp_path / "more", {"a": 4}))])

@@ -160,6 +160,7 @@ def test_a_review_of_edited_photos_shows_its_progress(panel, qtbot, monkeypatch)
 
 def test_suspects_follow_a_class_that_is_renamed(panel):
     panel._document.rename("rust", "leaf rust")
+    assert panel.review.relabel.accessibleName() == "Relabel as leaf rust"
     named = [(one.label, one.suggested) for one in panel._review.suspects()]
     assert named == [("healthy", "leaf rust"), ("leaf rust", "healthy"), ("healthy", "leaf rust")]
     panel._document.undo.undo()

@@ -12,11 +12,12 @@ from app.panels.train.curves import CurvesPane
 from app.panels.train.runs import RunsPane
 from app.project import MANIFEST, Edits, dataset_name, write_edits
 from app.theme import Theme
-from app.viewmodels.runs import Curve, RunView, Series, list_runs, read_run
+from app.viewmodels.runs import Curve, RunView, list_runs, read_run
 from app.viewmodels.training import State
 from app.widgets.curve_plot import CurvePlot, rounded_range
 from app.widgets.notice import Notice
 from core.training.events import LOG, EpochDone, RunFinished, RunStarted, StepDone, to_line
+from core.training.run_folder import RunFolder
 
 pytestmark = pytest.mark.gui
 
@@ -29,15 +30,6 @@ def steps(first, last, seconds=0.5):
 
 def epoch(number, accuracy=0.8):
     return EpochDone(number, 10 * (number + 1), 0.4, 0.7, 0.5, accuracy, True, ((1, 0), (0, 1)), 6.0, 100.0, 0)
-
-
-def test_a_series_has_the_figures_of_its_events_and_forgets_those_after_a_step():
-    series = Series("step", "loss")
-    for event in steps(1, 1000):
-        series.add(event)
-    assert np.array_equal(series.column("loss"), 1 / np.arange(1, 1001))
-    series.cut(500)
-    assert (len(series), series.last("step")) == (500, 500)
 
 
 def test_curves_run_over_epochs_and_are_empty_before():
@@ -71,11 +63,20 @@ def test_a_resumed_run_forgets_what_came_after_its_checkpoint():
 def write_run(folder, *events, torn=""):
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps({"model": "mlp", "epochs": 2}))
-    (folder / "events.jsonl").write_text("".join(to_line(e) + "\n" for e in events) + torn)
+    log(folder, *events)
+    with (folder / LOG).open("a") as file:
+        file.write(torn)
+
+
+def log(folder, *events):
+    run = RunFolder(folder)
+    for event in events:
+        run.log(event)
+    run.release()
 
 
 def test_runs_are_listed_with_what_they_reached_also_where_a_crash_tore_the_log(tmp_path):
-    done = RunFinished("completed", 20, 1, 0.9, None, "", "", 1.0)
+    done = RunFinished("completed", 20, 1, 0.9, None, "/run/best.safetensors", "", 1.0)
     write_run(tmp_path / "first", STARTED, epoch(0), epoch(1, 0.9), done)
     write_run(tmp_path / "second", STARTED, *steps(1, 5), epoch(0), torn='{"event": "Step')
     (tmp_path / "first" / "best.safetensors").touch()
@@ -87,6 +88,7 @@ def test_runs_are_listed_with_what_they_reached_also_where_a_crash_tore_the_log(
     assert runs["first"].model_path
     assert (runs["second"].finished, runs["second"].model_path) == (False, "")
     assert (read_run(tmp_path / "second").step, list_runs(tmp_path / "nowhere")) == (5, [])
+    assert read_run(tmp_path / "first").finished.model_path == runs["first"].model_path, "also of a run that was moved"
 
 
 def test_every_plot_shows_the_whole_run_while_it_grows(qtbot, qapp):
@@ -207,14 +209,20 @@ def test_the_list_follows_a_run_and_keeps_the_selection(runs, start, qtbot):
     session._set(State.RUNNING)
     done = EpochDone(0, 5, 1.0, 0.4, 1.1, 0.5, True, ((1, 0), (0, 1)), 2.0, 9.0, 1000)
     for name in ("one", "two"):
-        (runs / name / "events.jsonl").write_text(to_line(done) + "\n")
+        log(runs / name, done)
     session._read_answers([done])
     qtbot.waitUntil(lambda: panel.runs.selected_runs()[0].epochs_done == 1)
     assert panel.runs.selected_runs()[0].folder == chosen
     session._set(State.IDLE)
     session.folder = chosen
     panel._on_lay_over(panel.runs.model.rows)
-    assert len(panel.curves.compared) == 1, "no run is compared with itself"
+    qtbot.waitUntil(lambda: panel.tabs.currentWidget() is panel.curves)
+    (name,) = panel.curves.compared  # no run is compared with itself
+    session.view.read([STARTED])
+    panel.redraw()
+    boxes = [plot.boxes[name] for plot in panel.curves.plots.values()]
+    first, *others = (box.icon().pixmap(box.iconSize()).toImage() for box in boxes)
+    assert (first.isNull(), others) == (False, [first, first]), "its colour, line and marker"
 
 
 def test_the_active_run_is_neither_resumed_nor_deleted_nor_called_stopped(qtbot, runs):

@@ -62,8 +62,9 @@ def contrast(one, other):
 @pytest.mark.parametrize("colours", [LIGHT, DARK], ids=["light", "dark"])
 def test_texts_are_legible_on_their_backgrounds(colours):
     for text in (colours.text, colours.muted, colours.accent, colours.danger, colours.warning):
-        assert contrast(text, colours.surface) >= 4.5, text
-    assert min(contrast(colours.on_accent, colours.accent), contrast(colours.text, colours.accent_soft)) >= 4.5
+        for background in (colours.window, colours.surface, colours.raised, colours.accent_soft):
+            assert contrast(text, background) >= 4.5, (text, background)
+    assert contrast(colours.on_accent, colours.accent) >= 4.5
     assert all(contrast(curve, colours.surface) >= 2 for curve in colours.curves)
     assert not re.findall(r"@\w+", stylesheet(colours).split("*/", 1)[1]), "a colour of the style sheet is missing"
 

@@ -93,8 +93,8 @@ class DatasetPanel(QWidget):
             tr("Drop a folder here, or open one. Its subfolders are the classes: one for each disease and one for "
                "healthy leaves. Your files are never changed. Single photos dropped here are diagnosed."),
             action_button(actions.open_folder, theme, "folder", primary=True), action_button(actions.open_demo, theme),
-            action_button(actions.diagnose_photos, theme, "diagnose"),
         )  # fmt: skip
+        self.empty.column.addLayout(centred(action_button(actions.diagnose_photos, theme, "diagnose")))
         self._recent(settings)
         self.stack = stack(self.empty, self._waiting(), holding(row(self.side, (right, 1), spacing=16)))
         self.head = header(tr("Dataset"), "", undo, redo, action_button(actions.open_folder, theme, "folder"))
@@ -178,6 +178,7 @@ class DatasetPanel(QWidget):
         if last >= 0:
             self.grid.setCurrentIndex(self.photos.index(self._place))
             self.grid.scrollTo(self.grid.currentIndex())
+            self._on_current()  # its classes may have other names
 
     def _on_saved(self, path: str) -> None:
         show_written(self.notice, [path])

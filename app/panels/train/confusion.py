@@ -60,7 +60,7 @@ class ConfusionModel(QStandardItemModel):
 
     def _shade(self, share: float, right: bool) -> QColor:
         colour = QColor(self._theme.colours.accent if right else self._theme.colours.danger)
-        colour.setAlphaF(0.12 + 0.55 * share)
+        colour.setAlphaF(0.12 + 0.36 * share)  # the number in it stays legible
         return colour
 
 
@@ -121,9 +121,10 @@ class ConfusionPane(QWidget):
             return
         if best.confusion != self.model.counts:
             self.model.show_matrix(view.started.classes, best.confusion)
-        self._title.setText(tr("Best validation accuracy: {share} (epoch {epoch}). The model of this epoch is kept.",
-                               epoch=best.epoch + 1, share=percent(best.validation_accuracy)) if best.confusion else
-                            tr("Photos with several labels have no confusion matrix. The report lists each label."))
+        about = (tr("Best validation accuracy: {share} (epoch {epoch}). The model of this epoch is kept.",
+                    epoch=best.epoch + 1, share=percent(best.validation_accuracy)) if best.confusion else
+                 tr("Photos with several labels have no confusion matrix. The report lists each label."))  # fmt: skip
+        self._title.setText(f"{tr('Run: {name}', name=view.name)}. {about}")
         self._matrix.setVisible(bool(best.confusion))
         self._stack.setCurrentIndex(1)
 

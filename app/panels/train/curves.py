@@ -60,7 +60,7 @@ class CurvesPane(QWidget):
         self._stack.setCurrentIndex(1 if view.started is not None or self.compared else 0)
         self.plots["accuracy"].title.setText(tr("Accuracy at threshold 0.5") if view.several else tr("Accuracy"))
         for what in which:
-            curves = view.curves(what)
+            curves = view.curves(what) if view.started is not None else []
             for name, other in self.compared.items():
                 last = other.curves(what)[-1]
                 curves.append(Curve(name, last.x, last.y))

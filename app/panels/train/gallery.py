@@ -48,7 +48,6 @@ class GalleryDialog(Dialog):
         taken = tr("{truth}, predicted as {predicted}", **names)
         title = tr("{truth}, correct", **names) if truth == predicted else taken
         super().__init__(parent, title, 1080, 720)
-        self._classes = f"{truth}, {predicted}"
         self._document, self._predicted = document, predicted
         self._pictures = pictures[1]
         self._results: dict[int, PhotoResult] = {}
@@ -79,7 +78,6 @@ class GalleryDialog(Dialog):
     def _lay_out(self) -> None:
         right = holding(column((self.photo, 1), self.slider, self.bars))
         title = label(self.windowTitle(), "heading")
-        title.setToolTip(self._classes)
         self.setLayout(column(
             title, self.state, self.notice, (splitter(self.grid, right, sizes=(640, 400)), 1),
             row(self.reclass, self.exclude, self.undo, None, self.train, button(tr("Close"), self.close)), margins=None,

@@ -30,11 +30,10 @@ SHARE: Final = 4
 @final
 @dataclass(frozen=True, slots=True)
 class TimedKernel:
-    """A kernel's time, its share of the step and that of all kernels of its layer, and whether it is memory-bound."""
+    """A kernel's time, its share of the step, and whether it is memory-bound."""
 
     time: KernelTime
     share: float
-    layer_share: float
     bytes_bound: bool
 
     @property
@@ -46,11 +45,7 @@ class TimedKernel:
 def timed(times: Sequence[KernelTime]) -> list[TimedKernel]:
     whole = sum(t.milliseconds for t in times) or 1.0
     gflops, _ = roof(times)
-    layers: dict[str, float] = {}
-    for t in times:
-        layers[t.layer] = layers.get(t.layer, 0.0) + t.milliseconds / whole
-    return [TimedKernel(t, t.milliseconds / whole, layers[t.layer], t.flops < 0.999e6 * gflops * t.floor_ms)
-            for t in times]  # fmt: skip
+    return [TimedKernel(t, t.milliseconds / whole, t.flops < 0.999e6 * gflops * t.floor_ms) for t in times]
 
 
 def roof(times: Iterable[KernelTime]) -> tuple[float, float]:
@@ -70,8 +65,7 @@ def columns() -> list[Column]:
         Column(tr("Direction"), lambda k: tr(k.time.direction.replace("_", " "))),
         Column(tr("Kernel"), lambda k: k.time.kernel),
         Column("ms", lambda k: f"{k.time.milliseconds:.3f}", lambda k: k.time.milliseconds, right=True),
-        Column(tr("Share"), lambda k: percent(k.share), lambda k: k.share, right=True,
-               tip=lambda k: tr("All kernels of this layer: {share}", share=percent(k.layer_share))),
+        Column(tr("Share"), lambda k: percent(k.share), lambda k: k.share, right=True),
         Column("GFLOP/s", lambda k: f"{k.time.gflops:,.1f}" if k.time.flops else "", lambda k: k.time.gflops,
                right=True),
         Column(tr("Of peak"), peak_text, lambda k: k.time.of_peak, right=True,
@@ -144,7 +138,7 @@ class KernelTimesPane(QWidget):
         )  # fmt: skip
         if any(kernel.from_cache for kernel in drawn):
             text += " " + tr("Points above the bandwidth line read their data from the processor's cache.")
-        legend = [f"<span style='color: {colour}'>■ {html.escape(tr(direction.replace('_', ' ')))}</span>"
+        legend = [f"<span style='color: {colour}'>■</span> {html.escape(tr(direction.replace('_', ' ')))}"
                   for direction, colour in chosen.items()]  # fmt: skip
         total = tr("one step: {total} ms in kernels", total=f"{sum(time.milliseconds for time in self._times):.1f}")
         caption = f"{'&nbsp; &nbsp; '.join([*legend, html.escape(total)])}<br>{html.escape(text)}"

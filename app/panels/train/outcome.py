@@ -28,7 +28,7 @@ class OutcomePane(QWidget):
         super().__init__()
         self._model, self.report = "", ""
         self._actions = actions
-        self.headline = label("", "title", wrap=True)
+        self.name, self.headline = label("", "muted", wrap=True), label("", "title", wrap=True)
         self.words, self.notes = label("", wrap=True), label("", "muted", wrap=True)
         for text in (self.words, self.notes):
             text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
@@ -39,7 +39,7 @@ class OutcomePane(QWidget):
         empty = EmptyPlace(theme, "train", tr("No result yet"), tr(
             "After a run this page shows the accuracy on photos that were not used in training, the border baseline, "
             "and the difference between lab and field photos."))  # fmt: skip
-        self._stack = stack(empty, card(self.headline, (scroll, 1), Flow(self.use, *reports)))
+        self._stack = stack(empty, card(self.name, self.headline, (scroll, 1), Flow(self.use, *reports)))
         self.setLayout(column(self._stack, margins=TAB))
 
     def show_run(self, view: RunView) -> None:
@@ -51,6 +51,7 @@ class OutcomePane(QWidget):
             self._stack.setCurrentIndex(0)
             return
         self._stack.setCurrentIndex(1)
+        self.name.setText(tr("Run: {name}", name=view.name))
         self._model = end.model_path
         self.use.setEnabled(bool(end.model_path))
         self.headline.setText(headline(end, view))

@@ -17,6 +17,7 @@ from app.panels.train.outcome import OutcomePane, headline
 from app.panels.train.runs import RunsPane
 from app.panels.train.setup import SetupPane
 from app.paths import Settings
+from app.task import Task
 from app.theme import Theme
 from app.translation import duration, number, stage_text, tr
 from app.viewmodels.runs import RunSummary, RunView, read_run
@@ -110,6 +111,11 @@ class TrainPanel(QWidget):
         self.curves.show_next(self._model.view)
         if not self._undrawn:
             self._timer.stop()
+
+    def take_over(self, before: TrainPanel) -> None:
+        """Show the settings and earlier runs that the page in another language has shown."""
+        self.setup.form.take_over(before.setup.form.values())
+        self._earlier, self.curves.compared = before._earlier, before.curves.compared
 
     @property
     def evaluated(self) -> RunView:
@@ -215,7 +221,11 @@ class TrainPanel(QWidget):
         self.notice.alarm(message, details, *again)
 
     def _on_lay_over(self, runs: list[RunSummary]) -> None:
-        self.curves.compared = {r.name: read_run(Path(r.folder)) for r in runs if r.folder != self._model.folder}
+        others = [run for run in runs if run.folder != self._model.folder]
+        Task(lambda *_: {run.name: read_run(Path(run.folder)) for run in others}, self, done=self._on_read)
+
+    def _on_read(self, compared: dict[str, RunView]) -> None:
+        self.curves.compared = compared
         self.tabs.setCurrentWidget(self.curves)
 
     def _on_result_asked(self, folder: str) -> None:

@@ -84,6 +84,7 @@ def test_the_border_is_read_beside_the_accuracy():
     assert any("nothing shows that it uses the leaves" in s for s in describe_border(0.85, 0.5, Subset("", 8000, 7000)))
     assert any("nothing shows that it uses the leaves" in s for s in describe_border(0.6, 0.5, Subset("", 32, 22)))
     assert len(describe_border(0.2, 0.1)) == 1
+    assert not any("reveal the class" in s for s in describe_border(1.0, 0.0, Subset("", 1, 1))), "of one photo"
 
 
 def test_a_section_that_makes_no_sense_is_left_out():
