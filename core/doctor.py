@@ -26,6 +26,8 @@ PACKAGES: Final = (
     ("safetensors", "reads and writes models"), ("onnx", "exchanges models"),
     ("PySide6-Essentials", "draws the window"), ("pyqtgraph", "draws the plots"),
 )  # fmt: skip
+NEEDED: Final = ("Python", "NumPy", "numba", "opencv-python-headless", "safetensors")
+"""Parts without which nothing can be trained."""
 LIBRARIES: Final = (
     ("numba-cuda", "translates CUDA kernels"), ("cuda-bindings", "connects to the NVIDIA driver"),
     ("nvidia-nvvm", "compiles the CUDA kernels"), ("nvidia-nvjitlink", "links the CUDA kernels"),
@@ -53,8 +55,6 @@ DIVISORS: Final = {
 }  # fmt: skip
 """From the driver's units of the attributes to those of the sentences; 1 if not listed."""
 
-EXTRA: Final = "pip install '.[cuda]'"
-
 KERNEL_BYTES: Final = 4 << 20
 """Disk space that compiled kernels need, with a margin."""
 
@@ -71,13 +71,21 @@ class Check:
 
 
 def examine() -> Iterator[Check]:
-    yield from _software()
+    software = list(_software())
+    yield from software
+    if not can_train(software):
+        return  # the other checks use these packages
     yield _processor()
     yield _threads()
     yield _kernels()
-    remedy = f"Needed only for the GPU, if no CUDA toolkit provides it: {EXTRA}"
-    yield from _packages(LIBRARIES, "is not installed", remedy)
+    if not getattr(sys, "frozen", False):
+        remedy = "Needed only for the GPU, if no CUDA toolkit provides it: pip install '.[cuda]'"
+        yield from _packages(LIBRARIES, "is not installed", remedy)
     yield from _gpu()
+
+
+def can_train(findings: Iterable[Check]) -> bool:
+    return all(finding.well for finding in findings if finding.part in NEEDED)
 
 
 def _version(package: str) -> str | None:
@@ -141,13 +149,9 @@ def _packages(packages: Iterable[tuple[str, str]], missing: str, remedy: str) ->
 
 
 def _gpu() -> Iterator[Check]:
-    try:
-        from core.gpu.driver.device import problem
-    except ImportError as error:
-        yield Check("GPU", False, f"The CUDA packages are not installed ({error.name} is missing).", f"Run {EXTRA}.")
-        return
-    trouble = problem()
-    if trouble is not None:
+    from core.plan import cuda_problem
+
+    if (trouble := cuda_problem()) is not None:
         yield Check("GPU", False, trouble, "Training on the CPU works without it: --device cpu.")
         return
     yield from _open_gpu()
@@ -209,9 +213,8 @@ def make_parser() -> argparse.ArgumentParser:
 def print_findings(as_json: bool) -> int:
     """Print the findings; returns 0 if training can run on any device, else 1."""
     findings = list(examine())
-    well = {finding.part: finding.well for finding in findings}
-    needed = well["Python"] and well["NumPy"] and well["numba"]
-    end = ("Training runs on " + ("the GPU and the CPU." if well.get("GPU") else "the CPU.") if needed
+    needed, gpu = can_train(findings), any(finding.part == "GPU" and finding.well for finding in findings)
+    end = ("Training runs on " + ("the GPU and the CPU." if gpu else "the CPU.") if needed
            else "Training cannot run on this machine. See the lines marked with --.")  # fmt: skip
     lines = [json.dumps(asdict(finding), ensure_ascii=False) for finding in findings]
     print("\n".join(lines) if as_json else f"{report(findings)}\n\n{end}", flush=True)
