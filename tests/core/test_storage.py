@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from core.data.file_lock import locked
 from core.errors import StorageError
 from core.storage import create_folder, open_new, storage_error, unused, write_file
 
@@ -74,6 +75,19 @@ def test_a_link_at_the_temporary_name_is_not_followed(tmp_path, monkeypatch):
     assert mine.read_text() == "precious"
     with pytest.raises(FileExistsError):
         open_new(mine)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows syncs no folders, and its locks are others")
+def test_file_systems_that_sync_no_folders_are_used_and_those_without_locks_refused(tmp_path, monkeypatch):
+    def refuse(handle, *how):
+        if how or os.path.isdir(handle):
+            raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr("core.storage.os.fsync", refuse)
+    write_file(tmp_path / "a.txt", "text")
+    monkeypatch.setattr("core.data.file_lock.fcntl.flock", refuse)
+    with pytest.raises(OSError, match="Invalid"), locked(tmp_path / "lock", lambda: pytest.fail("it waits for ever")):
+        pass
 
 
 @pytest.mark.parametrize(("number", "remedy"), [
