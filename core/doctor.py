@@ -6,7 +6,6 @@ import argparse
 import json
 import platform
 import re
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -26,7 +25,7 @@ PACKAGES: Final = (
     ("safetensors", "reads and writes models"), ("onnx", "exchanges models"),
     ("PySide6-Essentials", "draws the window"), ("pyqtgraph", "draws the plots"),
 )  # fmt: skip
-NEEDED: Final = ("Python", "NumPy", "numba", "opencv-python-headless", "safetensors")
+NEEDED: Final = ("NumPy", "numba", "opencv-python-headless", "safetensors")
 """Parts without which nothing can be trained."""
 LIBRARIES: Final = (
     ("numba-cuda", "translates CUDA kernels"), ("cuda-bindings", "connects to the NVIDIA driver"),
@@ -54,9 +53,6 @@ DIVISORS: Final = {
     "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR": 1024, "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 1024,
 }  # fmt: skip
 """From the driver's units of the attributes to those of the sentences; 1 if not listed."""
-
-KERNEL_BYTES: Final = 4 << 20
-"""Disk space that compiled kernels need, with a margin."""
 
 
 @final
@@ -98,8 +94,7 @@ def _version(package: str) -> str | None:
 def _software() -> Iterator[Check]:
     python = platform.python_version()
     system = f"{platform.system()} {platform.machine()}"
-    yield Check("Python", sys.version_info >= (3, 11), f"Python {python} on {system}.",
-                  "Install Python 3.11 or newer from python.org.")
+    yield Check("Python", True, f"Python {python} on {system}.")
     numpy = _version("numpy") or "is missing"
     parts = tuple(int(part) for part in numpy.split(".")[:2]) if numpy[0].isdigit() else (9, 9)
     yield Check("NumPy", parts < NEWEST_NUMPY, f"NumPy {numpy}.", "Install one before 2.5: pip install 'numpy<2.5'.")
@@ -125,11 +120,6 @@ def _kernels() -> Check:
     if folder is None:
         sentence = "There is no folder to save compiled kernels in. They are compiled again at every start."
         return Check("kernels", False, sentence, REMEDY)
-    free = shutil.disk_usage(folder).free
-    if free < KERNEL_BYTES:
-        sentence = (f"There is no disk space for compiled kernels in {folder} ({free / 1e6:.1f} MB free). "
-                    "Missing kernels are compiled again at every start.")  # fmt: skip
-        return Check("kernels", False, sentence, f"Free disk space. {REMEDY}")
     return Check("kernels", True, f"Compiled kernels are saved in {folder}.")
 
 

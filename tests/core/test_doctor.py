@@ -29,14 +29,10 @@ def test_without_openmp_one_core_is_named_and_a_new_numpy_is_refused_with_the_co
     assert "pip install 'numpy<2.5'" in found.remedy
 
 
-@pytest.mark.parametrize(("package", "code", "end"), [
-    ("safetensors", 1, "Training cannot run on this machine."), ("onnx", 0, "Training runs on the CPU."),
-])  # fmt: skip
-def test_a_missing_package_is_told_and_stops_training_if_it_is_needed(package, code, end, monkeypatch, capsys):
-    monkeypatch.setattr(doctor, "_version", lambda name: None if name == package else "2.0")
-    assert doctor.main([]) == code
-    assert end in (out := capsys.readouterr().out)
-    assert f"{package} is missing" in out
+def test_a_missing_package_is_told_and_stops_training_if_it_is_needed(monkeypatch, capsys):
+    monkeypatch.setattr(doctor, "_version", lambda name: None if name == "safetensors" else "2.0")
+    assert doctor.main([]) == 1
+    assert "safetensors is missing" in capsys.readouterr().out
 
 
 def test_a_gpu_is_described_as_device_query_does():
@@ -65,16 +61,6 @@ def test_findings_for_programs_and_wrong_options(capsys):
     assert {"part", "well", "sentence", "remedy"} == set(findings[0])
     assert doctor.main(["--gpu", "--json"]) == 2
     assert "no such option" in json.loads(capsys.readouterr().out)["error"]
-
-
-def test_a_full_disk_under_the_compiled_kernels_is_told(monkeypatch, tmp_path):
-    monkeypatch.setattr(doctor, "user_kernel_folder", lambda: tmp_path)
-    assert doctor._kernels().well
-    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda folder: Mock(free=1_500_000))
-    found = doctor._kernels()
-    assert not found.well
-    assert f"There is no disk space for compiled kernels in {tmp_path} (1.5 MB free)" in found.sentence
-    assert found.remedy.startswith("Free disk space.")
 
 
 @pytest.mark.parametrize("library", [None, OSError])

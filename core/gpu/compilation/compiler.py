@@ -66,8 +66,8 @@ def compile_recipes(recipes: Sequence[Recipe], capability: Capability) -> dict[R
     missing = [r for r in recipes if not _path(r, capability).exists()]
     if len(missing) > ALONE:
         _compile_apart(missing, capability)
-    else:
-        for recipe in missing:
+    for recipe in missing:  # what another process failed to compile fails here, with its own error
+        if not _path(recipe, capability).exists():
             _compile(recipe, capability)
     return {r: _read(_path(r, capability)) for r in recipes}
 
@@ -103,9 +103,6 @@ def _compile_apart(recipes: Sequence[Recipe], capability: Capability) -> None:
         running.append(process)
     for process in running:
         process.wait()
-    for recipe in recipes:  # what a process failed to compile fails here, with its own error
-        if not _path(recipe, capability).exists():
-            _compile(recipe, capability)
 
 
 def _read(path: Path) -> tuple[str, str]:

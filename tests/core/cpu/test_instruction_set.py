@@ -135,12 +135,11 @@ def test_on_a_full_disk_kernels_are_compiled_and_not_kept(monkeypatch, tmp_path)
         cached(numba.cfunc, SIGNATURE)(run_alone)
 
 
-@pytest.mark.parametrize("kept", [0, 100])
-def test_files_of_the_cache_that_a_power_failure_truncated_are_written_again(monkeypatch, tmp_path, kept):
+def test_files_of_the_cache_that_a_power_failure_truncated_are_written_again(monkeypatch, tmp_path):
     monkeypatch.setattr(instruction_set, "cache_folder", lambda: tmp_path)
     cached(numba.cfunc, SIGNATURE)(run_alone)
     for file in [*tmp_path.rglob("*.nb?")]:
         size = file.stat().st_size
-        os.truncate(file, kept)
+        os.truncate(file, size // 2)
         assert cached(numba.cfunc, SIGNATURE)(run_alone).address
         assert file.stat().st_size == size
