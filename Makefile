@@ -65,7 +65,7 @@ bundle: $(VENV)/.installed  ## dist/leafclinic: a folder that runs without Pytho
 	$(BIN)/pyinstaller packaging/leafclinic.spec --noconfirm --distpath dist --workpath build/bundle
 
 clean:           ## remove the environment and caches (runs and models stay)
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
 .PHONY: packages
 packages:        ## system libraries the window needs (Debian, Ubuntu; needs root, says so)

@@ -6,7 +6,6 @@ import argparse
 import json
 import platform
 import re
-import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -26,6 +25,8 @@ PACKAGES: Final = (
     ("safetensors", "reads and writes models"), ("onnx", "exchanges models"),
     ("PySide6-Essentials", "draws the window"), ("pyqtgraph", "draws the plots"),
 )  # fmt: skip
+NEEDED: Final = ("NumPy", "numba", "opencv-python-headless", "safetensors")
+"""Parts without which nothing can be trained."""
 LIBRARIES: Final = (
     ("numba-cuda", "translates CUDA kernels"), ("cuda-bindings", "connects to the NVIDIA driver"),
     ("nvidia-nvvm", "compiles the CUDA kernels"), ("nvidia-nvjitlink", "links the CUDA kernels"),
@@ -53,11 +54,6 @@ DIVISORS: Final = {
 }  # fmt: skip
 """From the driver's units of the attributes to those of the sentences; 1 if not listed."""
 
-EXTRA: Final = "pip install '.[cuda]'"
-
-KERNEL_BYTES: Final = 4 << 20
-"""Disk space that compiled kernels need, with a margin."""
-
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -71,13 +67,21 @@ class Check:
 
 
 def examine() -> Iterator[Check]:
-    yield from _software()
+    software = list(_software())
+    yield from software
+    if not can_train(software):
+        return  # the other checks use these packages
     yield _processor()
     yield _threads()
     yield _kernels()
-    remedy = f"Needed only for the GPU, if no CUDA toolkit provides it: {EXTRA}"
-    yield from _packages(LIBRARIES, "is not installed", remedy)
+    if not getattr(sys, "frozen", False):
+        remedy = "Needed only for the GPU, if no CUDA toolkit provides it: pip install '.[cuda]'"
+        yield from _packages(LIBRARIES, "is not installed", remedy)
     yield from _gpu()
+
+
+def can_train(findings: Iterable[Check]) -> bool:
+    return all(finding.well for finding in findings if finding.part in NEEDED)
 
 
 def _version(package: str) -> str | None:
@@ -90,8 +94,7 @@ def _version(package: str) -> str | None:
 def _software() -> Iterator[Check]:
     python = platform.python_version()
     system = f"{platform.system()} {platform.machine()}"
-    yield Check("Python", sys.version_info >= (3, 11), f"Python {python} on {system}.",
-                  "Install Python 3.11 or newer from python.org.")
+    yield Check("Python", True, f"Python {python} on {system}.")
     numpy = _version("numpy") or "is missing"
     parts = tuple(int(part) for part in numpy.split(".")[:2]) if numpy[0].isdigit() else (9, 9)
     yield Check("NumPy", parts < NEWEST_NUMPY, f"NumPy {numpy}.", "Install one before 2.5: pip install 'numpy<2.5'.")
@@ -117,11 +120,6 @@ def _kernels() -> Check:
     if folder is None:
         sentence = "There is no folder to save compiled kernels in. They are compiled again at every start."
         return Check("kernels", False, sentence, REMEDY)
-    free = shutil.disk_usage(folder).free
-    if free < KERNEL_BYTES:
-        sentence = (f"There is no disk space for compiled kernels in {folder} ({free / 1e6:.1f} MB free). "
-                    "Missing kernels are compiled again at every start.")  # fmt: skip
-        return Check("kernels", False, sentence, f"Free disk space. {REMEDY}")
     return Check("kernels", True, f"Compiled kernels are saved in {folder}.")
 
 
@@ -141,13 +139,9 @@ def _packages(packages: Iterable[tuple[str, str]], missing: str, remedy: str) ->
 
 
 def _gpu() -> Iterator[Check]:
-    try:
-        from core.gpu.driver.device import problem
-    except ImportError as error:
-        yield Check("GPU", False, f"The CUDA packages are not installed ({error.name} is missing).", f"Run {EXTRA}.")
-        return
-    trouble = problem()
-    if trouble is not None:
+    from core.plan import cuda_problem
+
+    if (trouble := cuda_problem()) is not None:
         yield Check("GPU", False, trouble, "Training on the CPU works without it: --device cpu.")
         return
     yield from _open_gpu()
@@ -209,9 +203,8 @@ def make_parser() -> argparse.ArgumentParser:
 def print_findings(as_json: bool) -> int:
     """Print the findings; returns 0 if training can run on any device, else 1."""
     findings = list(examine())
-    well = {finding.part: finding.well for finding in findings}
-    needed = well["Python"] and well["NumPy"] and well["numba"]
-    end = ("Training runs on " + ("the GPU and the CPU." if well.get("GPU") else "the CPU.") if needed
+    needed, gpu = can_train(findings), any(finding.part == "GPU" and finding.well for finding in findings)
+    end = ("Training runs on " + ("the GPU and the CPU." if gpu else "the CPU.") if needed
            else "Training cannot run on this machine. See the lines marked with --.")  # fmt: skip
     lines = [json.dumps(asdict(finding), ensure_ascii=False) for finding in findings]
     print("\n".join(lines) if as_json else f"{report(findings)}\n\n{end}", flush=True)

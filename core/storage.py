@@ -78,6 +78,9 @@ def sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # file systems that sync no folders, such as VirtualBox's shared ones
+            raise
     finally:
         os.close(handle)
 

@@ -133,7 +133,8 @@ def cache_folder() -> Path:
 def cached(decorate: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[[Any], Any]:
     """Apply a Numba decorator with its cache in `cache_folder`.
 
-    Where the disk is full, compiled code is not kept and is compiled again at each start; `core.doctor` reports that.
+    Where the disk is full, compiled code is not kept and is compiled again at each start.
+    Numba does not sync its files: those that a power failure damaged are removed and written again.
     """
 
     def wrap(function: Any) -> Any:
@@ -145,6 +146,10 @@ def cached(decorate: Callable[..., Any], *arguments: Any, **options: Any) -> Cal
             if error.errno not in NO_ROOM:
                 raise
             return decorate(*arguments, **options)(function)
+        except Exception:  # noqa: BLE001 - a damaged pickle raises any
+            for file in cache_folder().glob(f"*/{function.__module__.rpartition('.')[2]}.{function.__name__}-*"):
+                file.unlink(missing_ok=True)
+            return decorate(*arguments, cache=True, **options)(function)
         finally:
             numba.config.CACHE_DIR = before
 

@@ -38,7 +38,7 @@ else:
 
 
 def _try_lock(handle: int) -> bool:
-    with suppress(OSError):
+    with suppress(BlockingIOError, PermissionError):  # the latter on Windows; a file system may also have no locks
         if sys.platform == "win32":
             msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
         else:

@@ -40,7 +40,7 @@ LOCK: Final = ".lock"
 class RunFolder:
     """The folder of one run, open for writing by one process. Writing raises StorageError; the run stays resumable.
 
-    Raises InputError if another process trains in it.
+    Files that a crash left incomplete are removed. Raises InputError if another process trains in it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,6 +53,8 @@ class RunFolder:
             except BlockingIOError:
                 raise InputError(f"Another process is training in {path}. Wait until it ends, or stop it "
                                  "first.") from None
+            for leftover in path.glob("*" + TEMPORARY):
+                leftover.unlink(missing_ok=True)
 
     def write_config(self, config: RunConfig) -> None:
         self.write(CONFIG, json_text({"version": __version__, **to_dict(config)}, indent=1))
@@ -175,14 +177,6 @@ def check_earlier_run(path: Path) -> None:
     if not os.access(path, os.W_OK | os.X_OK):
         raise InputError(f"There is no permission to write in {path}. Change its permissions, or copy the run.")
     RunFolder(path).release()  # another process may be training in it
-
-
-def open_run(path: Path) -> RunFolder:
-    """Open the folder of an earlier run to resume it; files that a crash left incomplete are removed."""
-    folder = RunFolder(path)
-    for leftover in path.glob("*" + TEMPORARY):
-        leftover.unlink(missing_ok=True)
-    return folder
 
 
 def list_sources(model: str, given: Mapping[str, Any]) -> list[str]:

@@ -14,7 +14,7 @@ from core.errors import DataError, ModelFileError
 from core.training.agreement import check_ranks, share_plan, share_state
 from core.training.checkpoint import Checkpoint, RunState, load_checkpoint
 from core.training.conditions import describe_change
-from core.training.run_folder import SKIPPED, SPLIT, RunFolder, create_run, open_run, read_config
+from core.training.run_folder import SKIPPED, SPLIT, RunFolder, create_run, read_config
 from core.training.setup import Setup
 
 
@@ -43,7 +43,7 @@ def start_run(setup: Setup, path: Path, resume: bool, overwrite: bool) -> Starte
 
 
 def _resume(setup: Setup, path: Path) -> Started:
-    folder = open_run(path)
+    folder = RunFolder(path)
     try:
         started = _continue(setup, folder)
         if (path / BEST).exists() and read_config(path).name != setup.config.name:

@@ -3,6 +3,7 @@
 import base64
 import csv
 import re
+import shutil
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 from PySide6.QtCore import QByteArray, Qt
 from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QComboBox
 
 from app import installation, resources
 from app.__main__ import main
@@ -69,7 +71,9 @@ def test_texts_are_legible_on_their_backgrounds(colours):
     assert not re.findall(r"@\w+", stylesheet(colours).split("*/", 1)[1]), "a colour of the style sheet is missing"
 
 
-def test_the_theme_can_be_forced_and_says_so(qapp, qtbot, monkeypatch):
+def test_the_theme_can_be_forced_and_says_so(qapp, qtbot, monkeypatch, tmp_path):
+    icons = shutil.copytree(resources.place("icons"), tmp_path / "à b's (c)")  # where the program may be installed
+    monkeypatch.setattr(resources, "place", lambda name: str(icons))
     theme, styled = Theme(qapp), Mock(wraps=qapp.setStyleSheet)
     theme.set("light")  # whatever a test before has set
     monkeypatch.setattr(qapp, "setStyleSheet", styled)
@@ -79,6 +83,7 @@ def test_the_theme_can_be_forced_and_says_so(qapp, qtbot, monkeypatch):
     theme.set("light")
     assert theme.colours is LIGHT
     assert [bool(call.args[0]) for call in styled.mock_calls] == [False, True] * 2, "cleared first, which is faster"
+    QComboBox().grab()  # Qt parses the style sheet now, and warns if it cannot
 
 
 def test_resources_refuse_names_that_lead_outside():

@@ -28,6 +28,12 @@ def test_the_window_starts_and_stays(tmp_path):
         process.wait()
 
 
+def test_it_ships_licences_and_its_doctor_misses_no_package(tmp_path):
+    assert b" is missing" not in subprocess.check_output([PROGRAM, "doctor"], env=bare(tmp_path))
+    licences = {"LICENSE", "THIRD-PARTY.txt", "LGPL-3.0.txt", "LICENSE-3RD-PARTY.txt"}
+    assert licences <= {path.name for path in PROGRAM.parent.rglob("*")}
+
+
 def test_training_works_in_it(tmp_path):
     photos = write_demo(tmp_path / "photos", 12, 48)
     out = tmp_path / "run"

@@ -1,12 +1,10 @@
-"""What the lists of system packages promise: the programs that tests run are there, or CI fails."""
+"""The files of the forge, and the list of system packages."""
 
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-from tests.helpers.programs import find_program
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "packaging" / "install_packages.sh"
@@ -27,16 +25,6 @@ def test_the_forge_installs_every_package_that_make_test_asks_for():
     workflow = (ROOT / ".github" / "workflows" / "tests.yml").read_text("utf-8")
     asked = (ROOT / "Makefile").read_text("utf-8").split("test-packages: ")[1].split("@sh ")[1].splitlines()[0]
     assert f"sudo sh {asked}" in workflow
-
-
-def test_a_missing_program_skips_a_test_but_fails_it_in_ci(monkeypatch):
-    monkeypatch.delenv("CI", raising=False)
-    with pytest.raises(pytest.skip.Exception, match="no nosuchprogram"):
-        find_program("nosuchprogram", "nor-this")
-    monkeypatch.setenv("CI", "true")
-    with pytest.raises(pytest.fail.Exception, match="no nosuchprogram or nor-this is installed"):
-        find_program("nosuchprogram", "nor-this")
-    assert find_program("nosuchprogram", "sh").endswith("sh")
 
 
 def test_a_user_without_rights_reads_what_is_missing(tmp_path):

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -24,6 +23,7 @@ from core.child_process import child_environment, module_command
 from core.cores import usable_cores
 from core.gpu.compilation import generations
 from core.gpu.compilation.generations import Capability
+from core.storage import write_file
 from core.user_cache import user_kernel_folder
 
 Constant: TypeAlias = str | int | bool | tuple[int, ...]
@@ -66,8 +66,8 @@ def compile_recipes(recipes: Sequence[Recipe], capability: Capability) -> dict[R
     missing = [r for r in recipes if not _path(r, capability).exists()]
     if len(missing) > ALONE:
         _compile_apart(missing, capability)
-    else:
-        for recipe in missing:
+    for recipe in missing:  # what another process failed to compile fails here, with its own error
+        if not _path(recipe, capability).exists():
             _compile(recipe, capability)
     return {r: _read(_path(r, capability)) for r in recipes}
 
@@ -87,10 +87,7 @@ def compile_kernel(recipe: Recipe, capability: Capability) -> tuple[str, str]:
 
 def _compile(recipe: Recipe, capability: Capability) -> None:
     ptx, entry = compile_kernel(recipe, capability)
-    path = _path(recipe, capability)
-    written = path.with_suffix(f".{os.getpid()}")
-    written.write_text(f"// {entry}\n{ptx}", encoding="utf-8")
-    written.replace(path)
+    write_file(_path(recipe, capability), f"// {entry}\n{ptx}")
 
 
 def _compile_apart(recipes: Sequence[Recipe], capability: Capability) -> None:
@@ -106,9 +103,6 @@ def _compile_apart(recipes: Sequence[Recipe], capability: Capability) -> None:
         running.append(process)
     for process in running:
         process.wait()
-    for recipe in recipes:  # what a process failed to compile fails here, with its own error
-        if not _path(recipe, capability).exists():
-            _compile(recipe, capability)
 
 
 def _read(path: Path) -> tuple[str, str]:

@@ -54,6 +54,8 @@ def problem() -> str | None:
         status = driver.cuInit(0)[0]
     except RuntimeError:
         return NO_DRIVER
+    except ValueError as error:  # a status of a newer driver
+        return f"The NVIDIA driver cannot start: {error}. Restart the machine or install the driver again."
     if status == driver.CUresult.CUDA_ERROR_NO_DEVICE:
         return "The NVIDIA driver finds no GPU. Check that one is installed and not hidden by CUDA_VISIBLE_DEVICES."
     if status != driver.CUresult.CUDA_SUCCESS:

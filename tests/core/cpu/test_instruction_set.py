@@ -133,3 +133,13 @@ def test_on_a_full_disk_kernels_are_compiled_and_not_kept(monkeypatch, tmp_path)
     monkeypatch.setattr(IndexDataCacheFile, "save", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
     with pytest.raises(OSError, match="Input/output error"):
         cached(numba.cfunc, SIGNATURE)(run_alone)
+
+
+def test_files_of_the_cache_that_a_power_failure_truncated_are_written_again(monkeypatch, tmp_path):
+    monkeypatch.setattr(instruction_set, "cache_folder", lambda: tmp_path)
+    cached(numba.cfunc, SIGNATURE)(run_alone)
+    for file in [*tmp_path.rglob("*.nb?")]:
+        size = file.stat().st_size
+        os.truncate(file, size // 2)
+        assert cached(numba.cfunc, SIGNATURE)(run_alone).address
+        assert file.stat().st_size == size

@@ -230,6 +230,7 @@ def test_a_folder_in_which_a_start_was_cut_off_is_begun_anew(tiny):
     for name in ("config.json", "config.json.writing", ".lock", "split.csv.7.writing"):
         (Path(config.out) / name).write_text('{"data": "photos"}')
     assert train(config)[-1].reason == "completed"
+    assert not [*Path(config.out).glob("*.writing")]
     with pytest.raises(InputError, match="already contains a run"):
         train(config)
 
