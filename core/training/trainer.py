@@ -145,7 +145,7 @@ class _Run:
         self._agreement.seconds = self.state.seconds
         self._sampling = KernelSampling(self._config.time_every, profiled)
         self._stall = watch_for_stall(setup)
-        self._done: events.StepDone | None = None
+        self._last: events.StepDone | None = None
         self._timed, self._rate = False, 0.0
 
     def run(self) -> Generator[events.Event, None, None]:
@@ -216,24 +216,24 @@ class _Run:
                 if self.setup.teachers is not None:
                     batch = self.setup.teachers.add_targets(batch, following)
                 wait = self._start(batch, following)
-                yield from self._tell()
+                yield from self._emit()
                 pair = next(pairs, None)
                 loader.pages.check()  # a CPU plan reads photos in place
                 self._end(batch, wait(), time.monotonic() - begin, loader.wait_seconds - waited)
                 if self._is_pause_due():
-                    yield from self._tell()
+                    yield from self._emit()
                 if self._timed:
                     yield self._time_kernels(batch)
                 self._agreement.renew(self.state.seconds)
                 if self._is_late():
                     break
                 if self._agreement.save:
-                    yield from self._tell()
+                    yield from self._emit()
                     yield from self._save()
                 if self._agreement.stop:
                     break
                 waited, begin = loader.wait_seconds, time.monotonic()
-            yield from self._tell()
+            yield from self._emit()
         return self._is_late() or not self._agreement.stop
 
     def _is_pause_due(self) -> bool:
@@ -241,9 +241,9 @@ class _Run:
         commands, plan = self.commands, self.setup.plan
         return self._timed or commands.stopped() or commands.paused() or not plan.asynchronous
 
-    def _tell(self) -> Iterator[events.Event]:
+    def _emit(self) -> Iterator[events.Event]:
         """The events of the last step, once: where possible after the next one has started."""
-        done, self._done = self._done, None
+        done, self._last = self._last, None
         if done is None:
             return
         yield done
@@ -262,7 +262,7 @@ class _Run:
             kept = str(self.path / LAST) if (self.path / LAST).exists() else ""
             raise diverged(before.step + 1, result.loss, layer, kept)
         self.state = before.after_step(result, seconds)
-        self._done = events.StepDone(self.state.step, before.epoch, result.loss, result.correct / result.photos,
+        self._last = events.StepDone(self.state.step, before.epoch, result.loss, result.correct / result.photos,
                                      self._rate, result.photos, seconds, waited)  # fmt: skip
         self._timed = self.folder is not None and self._sampling.is_due(before.step, seconds)
 
