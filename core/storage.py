@@ -46,7 +46,7 @@ def writing(path: Path) -> Iterator[BinaryIO]:
             sync_folder(path.parent)
         except BaseException:
             with contextlib.suppress(OSError):  # the original error is reported
-                temporary.unlink(missing_ok=True)
+                temporary.unlink()
             raise
 
 

@@ -124,5 +124,5 @@ def _checksum(header: str, tensors: Tensors) -> str:
     for name in sorted(tensors):
         array = np.asarray(tensors[name], order="C")
         digest.update(f"{name} {array.dtype} {array.shape}".encode())
-        digest.update(array.data if array.size else b"")
+        digest.update(array.data)
     return digest.hexdigest()

@@ -115,7 +115,7 @@ def make_private_folder(path: Path) -> Path:
     whole = create_private_folder(path)
     if os.name == "nt":
         return whole
-    real = whole.resolve(strict=True)
+    real = whole.resolve()
     for folder in sorted({whole, real, *whole.parents, *real.parents}):
         _check(folder, whole, own=folder == real)
     return whole

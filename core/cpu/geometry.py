@@ -173,8 +173,8 @@ def _image_shapes(program: Program) -> Mapping[str, Shape]:
 
 
 def _inherits_image(step: Step) -> bool:
-    """Return whether the flat output of a step has the height and width of its input."""
-    return step.op in (*ACTIVATIONS, "dropout") and len(step.output.shape) == 1 and step.output.buffer == step.node
+    """Return whether the output of a step has the height and width of its input, also where both are flat."""
+    return step.op in (*ACTIVATIONS, "dropout") and step.output.buffer == step.node
 
 
 def insert_flatten(program: Program) -> Program:

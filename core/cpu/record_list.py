@@ -124,16 +124,14 @@ def group_steps(program: Program) -> list[int]:
 
     One image's threads synchronize only after a group, so arrays of one group never share memory.
     """
-    groups, written, read = list[int](), set[str](), set[str]()
+    groups, written = list[int](), set[str]()
     for step in program.steps:
-        inputs = {value.buffer for value in step.inputs}
-        if groups and (program.training or inputs & written or step.output.buffer in read):
+        if groups and (program.training or any(value.buffer in written for value in step.inputs)):
             groups.append(groups[-1] + 1)
-            written, read = set(), set()
+            written = set()
         else:
             groups.append(groups[-1] if groups else 0)
         written.add(step.output.buffer)
-        read |= inputs
     return groups
 
 

@@ -52,7 +52,8 @@ def read_digit(photo: Array) -> Array:
     if grey.shape == (SIDE, SIDE) and np.median(grey) < CONTRAST:  # as `unpack` writes it
         return np.asarray(grey[..., None])
     scale = WORKING / max(grey.shape)
-    grey = cv2.resize(grey, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
+    size = [max(1, round(side * scale)) for side in reversed(grey.shape)]
+    grey = cv2.resize(grey, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
     ink = _ink(grey)
     mask = _strokes(ink)
     y, x = np.nonzero(mask)
@@ -65,7 +66,8 @@ def read_digit(photo: Array) -> Array:
 
 def _ink(grey: Array) -> Array:
     """Difference of each pixel from the paper around it, 0 to 255; of lighter pixels on dark paper."""
-    middle = grey[WORKING // 10 : -WORKING // 10 or None, WORKING // 10 : -WORKING // 10 or None]
+    top, left = (side // 10 for side in grey.shape)
+    middle = grey[top : len(grey) - top, left : grey.shape[1] - left]
     if np.median(grey) < middle.mean() - CONTRAST / 5 and np.median(grey) < 110:
         grey = 255 - grey  # chalk on a board
     paper = cv2.medianBlur(cv2.dilate(grey, np.ones((25, 25), np.uint8)), 51)

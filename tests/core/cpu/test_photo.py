@@ -46,11 +46,12 @@ def _backgrounds():
 @pytest.mark.parametrize("channels", [1, 3])
 def test_photos_enter_the_network_as_in_the_reference(kind, channels):
     graph = build("cnn", 3, 32, channels=channels)
-    plan = CpuPlan(graph, batch=3, training=False, outputs=(PHOTO,))
+    owner, plan = (CpuPlan(graph, batch=3, training=False, outputs=(PHOTO,)) for _ in range(2))
     photos = np.random.default_rng(0).integers(0, 256, (3, 41, 37, 3), dtype=np.uint8)
     augmentation = _augmentation(kind, 3)
     batch, backgrounds = PhotoBatch(photos, augmentation, np.zeros(3, np.int32)), _backgrounds()
-    plan.keep_backgrounds(backgrounds)
+    owner.keep_backgrounds(backgrounds)
+    plan.borrow_photos(owner)
     assert_close(plan.predict(batch)[PHOTO], network_inputs(graph, batch, backgrounds=backgrounds), 3e-5)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from core.communicator import SingleProcess
 from core.cpu.plan import CpuPlan
+from core.cpu.record_list import group_steps
 from core.device import Optimizer, PhotoBatch
 from core.errors import DeviceError, InputError, ModelFileError
 from core.graph import PHOTO
@@ -110,6 +111,8 @@ def test_inference_agrees_with_the_reference_on_the_unfolded_network(name, count
     folded = fold_batch_norm(graph)
     kept = next(node.name for node in folded.nodes if node.op in ("relu", "relu6"))
     plan = CpuPlan(folded, batch=3, training=False, outputs=(kept,))
+    assert set(np.diff(group_steps(plan.program))) <= {0, 1}
+    assert plan.memory.gradients == 0
     plan.load(fold_weights(graph, weights))
     got = plan.predict(batch)
     want = reference_values(graph, weights, batch)

@@ -100,7 +100,8 @@ def test_every_digit_is_white_on_black_and_centred():
         assert np.array_equal(read_digit(read[..., 0]), read), "a digit in this format is not read as a photo"
 
 
-def test_an_empty_sheet_is_told(tmp_path):
-    noise = np.random.default_rng(0).normal(200, 3, (400, 300, 3)).clip(0, 255).astype(np.uint8)
+@pytest.mark.parametrize("shape", [(400, 300, 3), (1, 3000)])
+def test_an_empty_sheet_and_a_strip_are_told(shape):
+    noise = np.random.default_rng(0).normal(200, 3, shape).clip(0, 255).astype(np.uint8)
     with pytest.raises(DataError, match="No digit"):
         read_digit(noise)
