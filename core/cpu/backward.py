@@ -72,8 +72,6 @@ def _map(step: Step, target: GradientTarget | None, dy: View, mode: int = ew.COP
 def write_activation(lowering: Lowering, step: Step, ledger: Ledger) -> list[Record]:
     """List the activation's own gradient, in place of its output's, then the copy with the mask of its input."""
     target = ledger.targets(step, masks=False)[0]
-    if target is None:
-        return []
     dy, seen = lowering.d(step.output), lowering.x(step.inputs[0] if ACTIVATIONS[step.op].needs_input else step.output)
     own = map_record(step.node, "backward_input", ew.COPY, dy, dy, seen, activation=number_of(step.op, step.node))
     return [own, *_map(step, target, dy)]

@@ -44,6 +44,7 @@ def _odd_network():
     c = b.add("relu", "cr", c)
     d = b.add("depthwise_conv2d", "d", a, kernel=(3, 3), padding=(1, 1, 1, 1))
     s = b.add("sigmoid", "s", d)
+    b.add("relu", "unread", b.add("conv2d", "unused", a, filters=4, kernel=(3, 3), padding=(1, 1, 1, 1)))
     cat = b.add("concat", "cat", c, s)
     e = b.add("conv2d", "e", cat, filters=17, kernel=(1, 1))
     f = b.add("conv2d", "f", c, filters=17, kernel=(2, 2), padding=(0, 1, 1, 0), bias=False)
@@ -61,7 +62,8 @@ def _odd_network():
     q = b.add("concat", "q", m, p, n)
     t = b.add("softmax", "t", q)
     v = b.add("concat", "v", t, flat)
-    return with_loss(b.graph(b.add("dense", "logits", v, units=CLASSES)), 0.0, (1.0, 2.0, 0.5, 1.0, 3.0))
+    out = b.add("relu", "out", b.add("dense", "logits", v, units=CLASSES))
+    return with_loss(b.graph(out), 0.0, (1.0, 2.0, 0.5, 1.0, 3.0))
 
 
 NETWORKS = {
@@ -93,7 +95,7 @@ def test_loss_and_gradients_agree_with_the_reference(name, threads):
     assert abs(result.loss - want.loss) < 1e-4 * abs(want.loss)
     assert (result.correct, result.photos) == (want.correct, 3)
     got = plan.gradients()
-    assert set(got) == set(want.gradients)
+    assert not any(got[key].any() for key in got.keys() - want.gradients.keys())
     for key, gradient in want.gradients.items():
         if np.abs(gradient).max() > 1e-6:  # a bias before a batch norm has no gradient but rounding
             assert_close(got[key], gradient, 1e-3)
