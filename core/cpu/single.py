@@ -120,8 +120,6 @@ class Single:
     def write_inputs(self, arrays: dict[str, Any]) -> None:
         for name, value in zip(self.case.names, self.program.steps[0].inputs, strict=True):
             self._copy_out(self.lowering.d(value), arrays[f"d{name}"])
-            if self.case.op in LOSSES:
-                arrays["dx"] *= arrays["dy"]
 
     def write_parameters(self, arrays: dict[str, Any]) -> None:
         self.run(sum_records(self.lowering, False, self.threads))

@@ -15,7 +15,7 @@ from typing import Final, final
 import numpy as np
 
 from core.cpu.instruction_set import current_isa
-from core.cpu.memory import FIELDS, aligned, words
+from core.cpu.memory import F32, FIELDS, aligned, words
 from core.cpu.microkernel import KL, KW, LDC, SAK, SAM, SBK
 from core.cpu.records import Record, entry
 from core.cpu.tile_code import tile_table
@@ -69,7 +69,7 @@ def run_tiles(record, a, b, low, high):  # type: ignore[no-untyped-def]  # noqa:
 def measure_peak(threads: int) -> Peak:
     """Measure the peak of this number of threads; the first call compiles the kernel."""
     with ThreadPoolExecutor(threads) as pool:
-        products = [_make_round() for _ in range(threads)]
+        products = [make_round()[0] for _ in range(threads)]
         computing = _fastest(pool, products)
         half = COPIED_BYTES // 4 // threads
         pairs = [(np.ones(half, np.float32), np.ones(half, np.float32)) for _ in range(threads)]
@@ -77,21 +77,15 @@ def measure_peak(threads: int) -> Peak:
     return Peak(threads * CALLS * FLOPS / computing / 1e9, threads * 2 * 4 * half / copying / 1e9)
 
 
-def _make_round() -> Callable[[], object]:
-    """Return a function that computes a round of tiles on its own memory."""
-    fields: dict[int, int] = {SAM: 4 * DEPTH, SAK: 4, SBK: 4 * WIDTH, KW: 1, KL: DEPTH, LDC: 4 * WIDTH}
-    fields[TILES] = tile_table(current_isa().name).ctypes.data
+def make_round(calls: int = CALLS) -> tuple[Callable[[], object], F32, F32]:
+    """Return a function that computes so many tiles, and its matrices A and B, which C follows."""
     record = np.zeros(FIELDS, np.int64)
-    for field, value in fields.items():
-        record[field] = value
+    record[[SAM, SAK, SBK, KW, KL, LDC]] = 4 * DEPTH, 4, 4 * WIDTH, 1, DEPTH, 4 * WIDTH
+    record[TILES] = tile_table(current_isa().name).ctypes.data
     a, b = aligned(ROWS * DEPTH), aligned((DEPTH + ROWS) * WIDTH)
     a[:], b[: DEPTH * WIDTH] = 1, 1
     kernel = entry(run_tiles).ctypes  # ctypes releases the GIL
-
-    def run() -> None:
-        kernel(record.ctypes.data, a.ctypes.data, b.ctypes.data, 0, CALLS)
-
-    return run
+    return lambda: kernel(record.ctypes.data, a.ctypes.data, b.ctypes.data, 0, calls), a, b
 
 
 def _fastest(pool: ThreadPoolExecutor, work: Sequence[Callable[[], object]]) -> float:

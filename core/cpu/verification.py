@@ -59,7 +59,7 @@ def check_outputs(
     photos = outputs[program.values[PHOTO]].astype(np.float64)
     if program.training:
         return loss_and_gradients(program.graph, exact, photos, labels, mode, targets, use).gradients
-    forward(program.graph, exact, photos, mode, use=use)
+    forward(program.graph, exact, photos, use=use)
     return {}
 
 

@@ -6,25 +6,15 @@ import numpy as np
 import pytest
 
 from core.cpu import timing
-from core.cpu.instruction_set import current_isa
-from core.cpu.memory import FIELDS, aligned
-from core.cpu.microkernel import KL, KW, LDC, SAK, SAM, SBK
-from core.cpu.records import entry
-from core.cpu.tile_code import tile_table
-from core.cpu.tiled import TILES
-from core.cpu.timing import DEPTH, ROWS, WIDTH, Peak, measure_peak
+from core.cpu.timing import DEPTH, ROWS, WIDTH, Peak, make_round, measure_peak
 from core.ops.contract import Cost
 
 
 def test_what_is_measured_is_a_product():
     rng = np.random.default_rng(0)
-    a, b = aligned(ROWS * DEPTH), aligned((DEPTH + ROWS) * WIDTH)
+    run, a, b = make_round(2)
     a[:], b[:] = rng.integers(-4, 5, len(a)), rng.integers(-4, 5, len(b))
-    record = np.zeros(FIELDS, np.int64)
-    for field, value in {SAM: 4 * DEPTH, SAK: 4, SBK: 4 * WIDTH, KW: 1, KL: DEPTH, LDC: 4 * WIDTH}.items():
-        record[field] = value
-    record[TILES] = tile_table(current_isa().name).ctypes.data
-    entry(timing.run_tiles).ctypes(record.ctypes.data, a.ctypes.data, b.ctypes.data, 0, 2)
+    run()
     factor = b[: DEPTH * WIDTH].reshape(DEPTH, WIDTH)
     assert np.array_equal(b[DEPTH * WIDTH :].reshape(ROWS, WIDTH), a.reshape(ROWS, DEPTH) @ factor)
 
