@@ -83,6 +83,6 @@ def test_a_report_obeys_no_name_either():
 
 
 def test_columns_stay_aligned_whatever_their_names():
-    lines = align_columns([("a\nb", "1"), (ESCAPE, "2")]).split("\n")
-    assert [line[-3:] for line in lines] == ["  1", "  2"]
+    lines = align_columns([("a\nb", "1"), (ESCAPE, "22")], right=(1,)).split("\n")
+    assert [line[-4:] for line in lines] == ["   1", "  22"]
     assert len({len(line) for line in lines}) == 1

@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -120,6 +121,16 @@ def test_a_group_may_not_write_unless_it_is_the_users_own(tmp_path, monkeypatch)
         else:
             with pytest.raises(InputError, match="other users may write"):
                 make_private_folder(folder)
+
+
+@pytest.mark.parametrize(("user", "name", "members", "own"), [
+    (1000, "me", ["me"], True), (1000, "me", ["me", "you"], False), (1000, "us", [], False), (0, "me", [], False),
+])  # fmt: skip
+def test_the_users_own_group_has_the_users_name_and_no_other_member(user, name, members, own, monkeypatch):
+    monkeypatch.setattr(user_cache.os, "geteuid", lambda: user)
+    monkeypatch.setattr(user_cache.pwd, "getpwuid", lambda uid: Mock(pw_name="me"))
+    monkeypatch.setattr(user_cache.grp, "getgrgid", lambda gid: Mock(gr_name=name, gr_mem=members))
+    assert user_cache._is_private_group(7) is own
 
 
 def test_only_a_sticky_folder_may_be_writable_above_it_also_where_a_link_leads(tmp_path):

@@ -55,12 +55,12 @@ def test_a_cache_larger_than_the_limit_is_kept_while_it_is_the_one_in_use(three,
     assert names(tmp_path / "store") == ["c"]
 
 
-def test_a_cache_that_is_being_written_or_of_another_user_is_kept(three, tmp_path, monkeypatch):
+def test_a_cache_that_is_being_written_or_of_another_user_is_kept(three, tmp_path, monkeypatch, capsys):
     home = list_caches(tmp_path / "store")[0].home
     with locked(home / f"{SIDE}.lock", lambda: None):
         assert not empty_cache(home)
         assert main(["--clear", "--folder", str(tmp_path / "store")]) == 0
-    assert names(tmp_path / "store") == ["c"]
+    assert (names(tmp_path / "store"), "was kept" in capsys.readouterr().err) == (["c"], True)
     monkeypatch.setattr("core.data.cache_limit.locked", Mock(side_effect=PermissionError))
     assert not empty_cache(home)
 
