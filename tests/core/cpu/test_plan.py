@@ -208,7 +208,6 @@ def test_more_threads_than_photos_change_nothing(count):
     results = []
     for plan in plans:
         plan.load(weights_of(graph))
-        assert plan._slots <= count
         results.append(plan.gradient(batch_for(graph, count)))
         guard = plan._rows.slot_shift[:, 1:].max() * plan._slots
         assert guard <= plan._arena.nbytes
