@@ -73,8 +73,10 @@ def test_closed_streams_are_nobody_who_listens(monkeypatch):
     sys.stderr.close()
 
 
-def test_ctrl_c_ends_every_command_as_shells_say_it_and_tells_who_reads(capsys):
-    told, work = [], lambda _: signal.default_int_handler(2, None)
+def test_ctrl_c_ends_every_command_as_shells_say_it_and_tells_who_reads(capsys, monkeypatch):
+    monkeypatch.setattr("core.command_line.end_at_once", at_import := Mock())
+    signal.signal(signal.SIGINT, at_import)
+    told, work = [], lambda _: signal.getsignal(signal.SIGINT)(2, None)
     assert run_command(work, ["--json"], lambda *said: told.append(said)) == EXIT_INTERRUPTED == 130
     assert (told, capsys.readouterr().err) == ([("Stopped.", 130)], "\nStopped.\n")
     assert run_command(Mock(side_effect=RuntimeError("can't start new thread")), ()) == 1, capsys.readouterr().err

@@ -32,7 +32,7 @@ def test_class_and_file_names_leave_the_terminal_as_it_is(model, tmp_path, capsy
     photo = photos / "green" / "\x1b[2Jleaf\x9b.png"
     next(photos.rglob("*.png")).rename(photo)
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    assert diagnose.main([str(model), str(photo), str(tmp_path / "gone\x1b[2J"), *form]) != 2
+    assert diagnose.main([str(model), str(photo), str(tmp_path / "gone\x1b[2J\udcff"), *form]) != 2
     said = capsys.readouterr()
     assert "rust" in said.out
     assert not [sign for sign in OBEYED if sign in said.out + said.err]
