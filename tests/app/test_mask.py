@@ -35,10 +35,8 @@ def test_a_brush_on_a_cut_out_leaf_lands_where_the_hand_is():
 
 
 def test_what_was_measured_comes_back_from_its_line():
-    leaf = np.zeros((32, 32), bool)
-    leaf[4:20, 4:20] = True
-    lesions = np.zeros((32, 32), bool)
-    lesions[10:30, 10:12] = True
+    leaf, lesions = np.zeros((2, 32, 32), bool)
+    leaf[4:20, 4:20] = lesions[10:30, 10:12] = True
     severity = Severity(leaf, lesions)
     back = decode_mask(encode_mask(severity, (0.0, 0.25, 0.5, 0.75)))
     assert back.severity.percent == severity.percent > 0

@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -9,11 +10,15 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFileDialog, QMessageBox
 
 from app.panels.dataset.review import NextPhotosDialog
+from app.processes import review
 from app.viewmodels import process_model
 from app.viewmodels.review import ConfirmedLabels
 from core.data.source import open_photos
 from tests.app.test_keyboard_and_wheel import focused_and_pressed
 from tests.app.test_small_window import in_sight
+from tests.core.test_adapt import known  # noqa: F401 (fixture)
+from tests.core.test_review import CLASSES, WRONG
+from tests.core.test_review import folder as reviewed  # noqa: F401 (fixture)
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
@@ -178,3 +183,15 @@ def test_classes_with_too_few_leaves_are_named_and_other_photos_have_no_suspects
     qtbot.waitUntil(lambda: panel.photos.rowCount() == 4)
     assert not panel._review.suspects()
     assert not panel.review.relabel.isVisible()
+
+
+def test_the_process_answers_what_the_page_reads(panel, reviewed):  # noqa: F811
+    asked, channel = {"data": str(reviewed / "photos"), "model": str(reviewed / "known.safetensors")}, Mock()
+    review.work(channel, asked)
+    answer = channel.send.call_args.kwargs
+    assert (answer.keys(), answer["photos"], answer["learned"], answer["few"]) == (panel.answer.keys(), 48, 0, [])
+    found = answer["suspects"][0]
+    assert found.keys() == panel.answer["suspects"][0].keys()
+    assert (Path(found["path"]).name, found["label"], found["suggested"]) == (f"{WRONG}.png", CLASSES[2], CLASSES[0])
+    review.work(channel, {**asked, "unlabelled": str(reviewed / "new")})
+    assert {Path(path).parent for path in channel.send.call_args.kwargs["chosen"]} == {reviewed / "new"}

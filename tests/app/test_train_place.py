@@ -1,6 +1,7 @@
 """The Train place without a training: where it starts, and what its end says."""
 
 import json
+import re
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -8,7 +9,8 @@ import pytest
 from PySide6.QtWidgets import QLabel
 
 from app.panels.train.outcome import headline
-from app.processes import scan
+from app.processes import memory, scan
+from app.viewmodels.memory_estimate import MemoryEstimate
 from app.viewmodels.model_list import shipped_model
 from app.viewmodels.runs import RunView
 from app.viewmodels.training import State, TrainingModel
@@ -60,6 +62,16 @@ def test_photos_are_checked_in_the_size_of_the_training(tmp_path, monkeypatch):
         with pytest.raises(Cancelled):
             scan.work(Mock(), asked)
     assert [call.args[0].image_size for call in prepare.mock_calls] == [224, 40, 64, 224]
+
+
+def test_the_memory_that_a_run_needs_is_computed_and_stated(qapp):
+    asked = {"model": "cnn", "image_size": 64, "batch_size": 2, "device": "cpu"}
+    channel, estimate, said = Mock(), MemoryEstimate(), []
+    memory.work(channel, {"config": to_dict(from_dict(asked)), "counts": [400, 112]})
+    estimate.estimated.connect(said.append)
+    estimate._read_answers([channel.send.call_args.kwargs])
+    needed = r"This run needs [1-9]\d MB of memory \(cpu, batch size 2\) and 6 MB of disk space\."
+    assert re.fullmatch(needed, "".join(said)), said
 
 
 def test_a_resumed_run_shows_its_own_settings_and_not_those_of_its_photos(start, tmp_path, monkeypatch):

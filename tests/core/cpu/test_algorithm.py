@@ -30,7 +30,7 @@ def batch_of(size, count=2):
 def test_gradients_and_logits_of_a_network_agree_with_the_fast_kernels(name, algorithm):
     size = NETWORKS[name]
     graph = build(name, 5, size, dropout=0.0)
-    weights, results = weights_of(graph), {}
+    weights, results, logits = weights_of(graph), {}, []
     for wanted in (algorithm, "auto"):
         plan = CpuPlan(with_loss(graph, 0.1, ()), batch=2, training=True, algorithm=wanted, threads=2)
         plan.load(weights)
@@ -39,25 +39,16 @@ def test_gradients_and_logits_of_a_network_agree_with_the_fast_kernels(name, alg
         chosen = {step.node for step in plan.program.steps if step.op in PRODUCTS}  # steps that have a choice
         used = {kernel for layer, _, kernel in plan.kernels() if layer in chosen} - {"border", "fused"}
         assert (used == {algorithm} | below) == (wanted == algorithm)
+        plan = CpuPlan(fold_batch_norm(graph), batch=1, training=False, algorithm=wanted, threads=2)
+        plan.load(fold_weights(graph, weights))
+        logits.append(plan.predict(batch_of(size, 1))["logits"])
+    assert_close(logits[0], logits[1], 1e-4)
     (ours, gradients), (fast, wanted_gradients) = results[algorithm], results["auto"]
     assert abs(ours.loss - fast.loss) < 1e-4 * fast.loss
     floor = 1e-3 * max(float(np.abs(g).max()) for g in wanted_gradients.values())
     for key, wanted_gradient in wanted_gradients.items():
         error = np.abs(gradients[key] - wanted_gradient).max() / max(np.abs(wanted_gradient).max(), floor)
         assert error < 1e-2, (key, error)
-
-
-@pytest.mark.parametrize(("name", "algorithm"), ASKED)
-def test_a_network_predicts_by_the_algorithm_it_was_asked_for(name, algorithm):
-    size = NETWORKS[name]
-    graph = build(name, 5, size, dropout=0.0)
-    weights = weights_of(graph)
-    logits = []
-    for wanted in (algorithm, "auto"):
-        plan = CpuPlan(fold_batch_norm(graph), batch=1, training=False, algorithm=wanted, threads=2)
-        plan.load(fold_weights(graph, weights))
-        logits.append(plan.predict(batch_of(size, 1))["logits"])
-    assert_close(logits[0], logits[1], 1e-4)
 
 
 @pytest.mark.parametrize("algorithm", ["shared", "tensor_core", "winograd", "fused", "reference"])
