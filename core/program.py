@@ -110,8 +110,7 @@ def lower(
             last = steps[-1]
             values[node.name] = value_of(node)
             steps[-1] = replace(last, output=values[node.name], activation=node.op)
-            values.pop(last.node, None)
-            buffers.pop(last.node, None)
+            del values[last.node], buffers[last.node]
         else:
             values[node.name] = value_of(node)
             shapes = [v.shape for v in inputs]
@@ -147,7 +146,7 @@ def _value_of(graph: Graph, places: Mapping[str, tuple[str, int]], buffers: dict
 
 def _joins_producer(graph: Graph, node: Node, kept: set[str], training: bool) -> bool:
     """Whether an activation is fused into the step before it: nothing else, its gradient included, reads the result."""
-    if node.op not in FUSED_ACTIVATIONS or (training and ACTIVATIONS[node.op].needs_input):
+    if training and ACTIVATIONS[node.op].needs_input:
         return False
     producer = graph.node(node.inputs[0])
     return (

@@ -72,8 +72,8 @@ def command(name: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """The environment of such a process: UTF-8 and unbuffered output."""
-    return child_environment(PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8")
+    """The environment of such a process: UTF-8."""
+    return child_environment(PYTHONIOENCODING="utf-8")
 
 
 def run(arguments: Sequence[str]) -> int:
