@@ -5,12 +5,12 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtGui import QAccessible
+from PySide6.QtGui import QAccessible, QImage
 
 from app.project import Edits, apply_edits
 from app.theme import Theme
 from app.viewmodels.photos import PhotoModel
-from app.viewmodels.thumbnails import Thumbnails
+from app.viewmodels.thumbnails import Thumbnails, decode
 from app.widgets.photo_grid import CELL, PhotoGrid
 from core.data import photo_reader
 from core.data.dataset import Dataset
@@ -69,6 +69,10 @@ def test_a_thumbnail_comes_and_a_file_that_is_no_photo_is_marked(grid, qtbot, mo
     for name, missing in ((path, False), (path.replace("0.png", "17.png"), True), ("no UTF-8 \udcff", True)):
         qtbot.waitUntil(lambda name=name: grid.thumbnails.get(name) is not None)
         assert grid.thumbnails.get(name).isNull() is missing
+    wide = path.replace("0.png", "wide.png")
+    QImage(40, 20, QImage.Format.Format_RGB888).save(wide)
+    sides = [(made.width(), made.height()) for made in (decode(wide, 40, whole) for whole in (True, False))]
+    assert sides == [(40, 20), (20, 20)], "the whole photo, and its central square"
     monkeypatch.setattr(photo_reader, "read_file", Mock(side_effect=LeafClinicError("There is no memory.")))
     for name in ("x", "y", "z"):  # more than there are threads
         qtbot.waitUntil(lambda name=name: grid.thumbnails.get(name) is not None)

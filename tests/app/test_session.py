@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from app.viewmodels.process_model import ProcessModel, ProcessThread
-from app.viewmodels.training import BUNDLE_MS, State, TrainingModel
+from app.viewmodels.training import BUNDLE_MS, State, TrainingModel, describe_exit
 from core.training.events import RunFinished, RunStarted, StepDone
 from tests.helpers.window import FAKE_WORKER
 
@@ -101,6 +101,7 @@ def test_a_command_that_does_not_exist_is_a_failure(qtbot, nothing_left):
     with qtbot.waitSignal(session.failed) as told:
         session.start('{"config": {"data": ""}}')
     assert "without a result" in told.args[0]
+    assert "crashed (signal 11). There is no checkpoint yet" in describe_exit(-11, False)
 
 
 def test_half_a_line_of_a_killed_process_is_dropped(qtbot, nothing_left):

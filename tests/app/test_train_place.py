@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 from PySide6.QtWidgets import QLabel
 
@@ -64,6 +65,13 @@ def test_photos_are_checked_in_the_size_of_the_training(tmp_path, monkeypatch):
     assert [call.args[0].image_size for call in prepare.mock_calls] == [224, 40, 64, 224]
 
 
+def test_each_split_has_a_count_for_each_class():
+    rows, labels = np.array([[0], [1], [2]]), np.array([0, 0, 1])
+    photos = Mock(dataset=Mock(classes=("a", "b"), labels=labels), rows=lambda at: rows[at], groups=labels)
+    photos.cache.kept = np.arange(3)
+    assert scan.split_table(photos)["counts"] == {"train": [1, 0], "val": [1, 0], "test": [0, 1]}
+
+
 def test_the_memory_that_a_run_needs_is_computed_and_stated(qapp):
     asked = {"model": "cnn", "image_size": 64, "batch_size": 2, "device": "cpu"}
     channel, estimate, said = Mock(), MemoryEstimate(), []
@@ -75,13 +83,14 @@ def test_the_memory_that_a_run_needs_is_computed_and_stated(qapp):
 
 
 def test_a_resumed_run_shows_its_own_settings_and_not_those_of_its_photos(start, tmp_path, monkeypatch):
-    program = start()
-    monkeypatch.setattr(TrainingModel, "start", lambda *_: None)
+    program, asked = start(), {}
+    monkeypatch.setattr(TrainingModel, "start", lambda _, request, folder: asked.update(json.loads(request)))
     of_photos = {"data": str(tmp_path), "labels": "multi", "validation": 0.3, "seed": 5, "split": "s.csv", "name": "a"}
     config = from_dict({**of_photos, "out": str(tmp_path), "epochs": 7, "model": "cnn"})
     (tmp_path / "config.json").write_text(json.dumps(to_dict(config)))
     before = program.window.go("train").setup.form.values()
     program.run_commands.resume_run(str(tmp_path))
+    assert (asked["resume"], asked["config"]["out"]) == (True, str(tmp_path))
     values = program.window.page("train").setup.form.values()
     assert [values.get(name) for name in of_photos] == [before.get(name) for name in of_photos], "of the next training"
     assert (values["epochs"], values["model"], values["start"]) == (7, "cnn", "")
