@@ -14,7 +14,7 @@ import numpy as np
 from core.cores import usable_cores
 from core.cpu.timing import measure_peak
 from core.device import KernelTime, Optimizer, PhotoBatch, Plan
-from core.errors import DeviceError, OutOfMemory
+from core.errors import ConfigError, DeviceError, OutOfMemory
 from core.laboratory.kernel_comparison import SAME, cost_of, make_case
 from core.laboratory.plot import Point
 from core.laboratory.timing import Timing, random_photos, time_kernels, time_on_device, time_on_host
@@ -138,7 +138,7 @@ def sweep_study(
         try:
             speed = _photos_per_second(model, device, training, batch, image_size, precision)
             yield Throughput(batch, image_size, speed)
-        except (OutOfMemory, ValueError) as error:
+        except (OutOfMemory, ConfigError) as error:
             yield Throughput(batch, image_size, 0.0, str(error))
 
 

@@ -199,15 +199,6 @@ def test_pictures_show_every_bar_and_point():
         assert (roof == colour).all(-1).any(1).nonzero()[0].max() <= HEIGHT - MARGIN + 6, "above the axis"
 
 
-def test_a_sweep_reports_what_does_not_fit(monkeypatch):
-    def refuse(*arguments):
-        raise ValueError("The window does not fit.")
-
-    monkeypatch.setattr(studies, "_photos_per_second", refuse)
-    found = list(studies.sweep_study("squeezenet1_1", "cpu", False, [1], [16]))
-    assert found == [studies.Throughput(1, 16, 0.0, "The window does not fit.")]
-
-
 def test_pytorch_is_the_yardstick_of_the_ways_and_starts_from_the_same_weights(few_digits, capsys):
     pytest.importorskip("torch")
     out = few_digits / "conv.json"
@@ -281,13 +272,16 @@ def test_a_module_holds_the_layers_of_a_fire_in_both_directions():
 
 
 @pytest.mark.thorough
-def test_a_sweep_prints_photos_per_second_of_every_size(tmp_path):
+def test_a_sweep_prints_photos_per_second_of_every_size_and_what_does_not_fit(tmp_path, capsys):
     file = tmp_path / "sweep.json"
-    assert lab.main(["sweep", "--device", "cpu", "--model", "mlp", "--batch", "1", "2", "--image-size", "28",
-                     "--training", "--json", str(file)]) == 0  # fmt: skip
+    assert lab.main(["sweep", "--device", "cpu", "--model", "squeezenet1_1", "--batch", "1", "2", "--image-size", "16",
+                     "32", "--training", "--json", str(file)]) == 0  # fmt: skip
     found = json.loads(file.read_text("utf-8"))
-    assert [(row["batch"], row["image_size"]) for row in found] == [(1, 28), (2, 28)]
-    assert all(row["photos_per_second"] > 0 for row in found)
+    assert [(row["batch"], row["image_size"]) for row in found] == [(1, 16), (2, 16), (1, 32), (2, 32)]
+    assert [row["photos_per_second"] > 0 for row in found] == [False, False, True, True]
+    assert [bool(row["refusal"]) for row in found] == [True, True, False, False]
+    printed = capsys.readouterr().out
+    assert ("training steps" in printed, printed.count("cannot be built for photos of 16 pixels")) == (True, 2)
 
 
 @pytest.mark.parametrize("command", [["sweep"], ["sweep", "--training"], ["roofline"]])
