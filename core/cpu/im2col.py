@@ -23,7 +23,7 @@ MATRIX_AT, ROWS, COLUMNS, KERNEL_Y, KERNEL_X, STRIDE_Y, STRIDE_X, TOP, LEFT = ra
 
 
 def run_unfold(record: int, context: int, image: int, low: int, high: int) -> None:
-    """Copy windows into rows of the matrix, zeros where they reach over an edge. Tasks are rows of windows."""
+    """Copy windows, with zeros of the border, into rows of the matrix. Tasks are rows of windows."""
     w = words(record)
     channels = w[CHANNELS]
     place = w[MATRIX_AT] + low * w[COLUMNS] * w[KERNEL_Y] * w[KERNEL_X] * channels * 4
@@ -34,13 +34,9 @@ def run_unfold(record: int, context: int, image: int, low: int, high: int) -> No
                     y, x = oy * w[STRIDE_Y] + i - w[TOP], ox * w[STRIDE_X] + j - w[LEFT]
                     out = floats(place, channels)
                     place += channels * 4
-                    if 0 <= y < w[HEIGHT] and 0 <= x < w[WIDTH]:
-                        seen = floats(w[X] + y * w[X_ROW] + x * w[X_PIXEL], channels)
-                        for c in range(channels):
-                            out[c] = seen[c]
-                    else:
-                        for c in range(channels):
-                            out[c] = 0
+                    seen = floats(w[X] + y * w[X_ROW] + x * w[X_PIXEL], channels)
+                    for c in range(channels):
+                        out[c] = seen[c]
 
 
 def run_fold(record: int, context: int, image: int, low: int, high: int) -> None:
