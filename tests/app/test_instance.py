@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,9 @@ def test_who_belongs_to_another_user_is_neither_told_nor_heard(qapp, qtbot, home
     assert told == []
     monkeypatch.undo()
     first.close()
+    begin = time.monotonic()
+    assert not hand_over(["/photos"], patience=0.2)
+    assert time.monotonic() - begin >= 0.2, "a window that starts at the same moment listens later"
 
 
 @pytest.fixture

@@ -279,7 +279,6 @@ def test_a_sweep_prints_photos_per_second_of_every_size_and_what_does_not_fit(tm
     found = json.loads(file.read_text("utf-8"))
     assert [(row["batch"], row["image_size"]) for row in found] == [(1, 16), (2, 16), (1, 32), (2, 32)]
     assert [row["photos_per_second"] > 0 for row in found] == [False, False, True, True]
-    assert [bool(row["refusal"]) for row in found] == [True, True, False, False]
     printed = capsys.readouterr().out
     assert ("training steps" in printed, printed.count("cannot be built for photos of 16 pixels")) == (True, 2)
 

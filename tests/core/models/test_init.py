@@ -29,9 +29,8 @@ def test_networks_start_as_torchvisions_do():
     weights = initial_weights(build("mobilenetv2", 1000), 0)
     assert abs(weights["features.18.0.weight"].std() / (2 / 1280) ** 0.5 - 1) < 0.01
     assert abs(weights["features.14.conv.1.0.weight"].std() / (2 / (576 * 9)) ** 0.5 - 1) < 0.03
-    assert (weights["features.1.conv.2.weight"] == 1).all()
-    assert (weights["features.1.conv.2.running_var"] == 1).all()
-    assert not weights["features.1.conv.2.running_mean"].any()
+    for role, value in (("weight", 1), ("running_var", 1), ("running_mean", 0)):
+        assert (weights[f"features.1.conv.2.{role}"] == value).all()
 
 
 def test_every_way_to_start_gives_finite_numbers_of_the_shape_and_an_unknown_one_is_named():

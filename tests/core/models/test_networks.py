@@ -69,8 +69,7 @@ def test_the_small_networks_have_the_weights_of_the_report_and_take_grey_digits(
     assert graph.node("pool").shape == (18, 18, 8)
     assert build("cnn", 10, image_size=28, channels=1).node("conv2").shape == (28, 28, 8)
     assert trained(build("mlp", 10, image_size=28, channels=1)) == 784 * 500 + 500 + 500 * 10 + 10
-    sigmoid = build("mlp", 10, image_size=28, channels=1, activation="sigmoid")
-    assert sigmoid.node("activation").op == "sigmoid"
+    assert build("mlp", 10, image_size=28, activation="sigmoid").node("activation").op == "sigmoid"
 
 
 @pytest.mark.parametrize(("model", "option", "value", "choices"), [
