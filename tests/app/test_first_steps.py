@@ -3,7 +3,7 @@
 import pytest
 from PySide6.QtCore import QMimeData, Qt
 from PySide6.QtGui import QImage
-from PySide6.QtWidgets import QLabel
+from PySide6.QtWidgets import QApplication, QFileDialog, QLabel
 
 from app import synthetic_leaves
 from app.viewmodels.result import PhotoResult
@@ -28,8 +28,19 @@ def test_the_first_start_opens_on_diagnose_and_says_what_the_model_knows_and_how
     assert panel.notice.isVisible()
     drop(program.window, ["https://example.org/leaf.jpg"])
     assert "Copy it there" in panel.notice.text.text()
+
+
+def test_chosen_and_pasted_photos_are_diagnosed(program, monkeypatch, tmp_path):
+    asked, photo = [], str(tmp_path / "leaf.jpg")
+    program.diagnosis.model_path, program.diagnosis.add = "/a/model", asked.append
+    monkeypatch.setattr(QFileDialog, "getOpenFileNames", lambda *_: ([photo], ""))
+    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(tmp_path))
     (picture := QMimeData()).setImageData(QImage(8, 8, QImage.Format.Format_RGB32))
-    assert QImage(*program.photo_commands.receive(picture, "")).width() == 8
+    QApplication.clipboard().setMimeData(picture)
+    for action in ("diagnose_photos", "diagnose_folder", "paste"):
+        getattr(program.window.actions_, action).trigger()
+    QApplication.clipboard().clear()
+    assert (asked[:2], QImage(*asked[2]).width()) == ([[photo], [str(tmp_path)]], 8)
 
 
 def test_a_photo_that_waits_for_the_model_says_that_it_is_prepared_and_how_long(start, qtbot):

@@ -256,9 +256,10 @@ def test_del_and_undo_change_only_what_the_page_shows(start, flying, monkeypatch
 
 def test_a_folder_without_rights_is_not_called_empty(panel, model, tmp_path, monkeypatch, qtbot):  # noqa: F811
     folder = write_folder(tmp_path / "x", {"a": 2, "secret": 1})
+    (folder / "phone.HEIC").touch()  # gets an answer, which says that this format is not read
     refuse_listing(monkeypatch, "secret")
-    _, found, refused, _ = photo_files([str(folder)], {})
-    assert (len(found), refused) == (2, [str(folder / "secret")])
+    _, found, refused, _ = photo_files([str(folder), "/not/there.jpg"], {})
+    assert (len(found), found[-1], refused) == (4, "/not/there.jpg", [str(folder / "secret")])
     model.add([str(folder / "secret")])
     qtbot.waitUntil(lambda: "secret cannot be read" in panel.notice.text.text())
 

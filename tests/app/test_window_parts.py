@@ -23,7 +23,6 @@ from app.paths import RECENT
 from app.processes.writing import render, write_csv
 from app.theme import DARK, LIGHT, Theme, stylesheet
 from app.viewmodels.result import PhotoResult
-from core.data.source import photo_files
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.severity import Severity
 from core.errors import EXIT_FAILED
@@ -179,15 +178,6 @@ def test_a_report_of_many_photos_has_small_pictures(tmp_path):
         jpeg = re.search(r"base64,([^\"]+)", render(results))[1]
         sides.append(cv2.imdecode(np.frombuffer(base64.b64decode(jpeg), np.uint8), cv2.IMREAD_COLOR).shape[0])
     assert sides == [336, 192]
-
-
-def test_folders_are_searched_for_photos_and_files_taken_as_they_are(tmp_path):
-    folder = write_folder(tmp_path / "x", {"a": 2, "b": 1, ".thumbnails": 1})
-    for other in ("notes.txt", "phone.HEIC", "._0.png"):  # the last is what macOS leaves beside photos
-        (folder / other).write_text("no photo")
-    _, found, refused, _ = photo_files([str(folder), "/not/there.jpg"], {})
-    assert (refused, len(found), found[-1]) == ([], 5, "/not/there.jpg")
-    assert str(folder / "phone.HEIC") in found, "a format that is not read gets an answer, which says so"
 
 
 def test_the_desktop_entry_starts_what_is_installed_else_this_interpreter(tmp_path, monkeypatch):
