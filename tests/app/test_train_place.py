@@ -73,13 +73,15 @@ def test_each_split_has_a_count_for_each_class():
 
 
 def test_the_memory_that_a_run_needs_is_computed_and_stated(qapp):
-    asked = {"model": "cnn", "image_size": 64, "batch_size": 2, "device": "cpu"}
+    config = to_dict(from_dict({"model": "cnn", "image_size": 64, "batch_size": 2, "device": "cpu"}))
     channel, estimate, said = Mock(), MemoryEstimate(), []
-    memory.work(channel, {"config": to_dict(from_dict(asked)), "counts": [400, 112]})
     estimate.estimated.connect(said.append)
-    estimate._read_answers([channel.send.call_args.kwargs])
+    estimate._start_process = lambda name, request: memory.work(channel, request)
+    estimate.ask(config, [400, 112])
+    estimate._rest.timeout.emit()
+    estimate._read_answers([channel.send.call_args.kwargs, {"failed": "No memory."}])
     needed = r"This run needs [1-9]\d MB of memory \(cpu, batch size 2\) and 6 MB of disk space\."
-    assert re.fullmatch(needed, "".join(said)), said
+    assert re.fullmatch(needed + r"No memory\.", "".join(said)), said
 
 
 def test_a_resumed_run_shows_its_own_settings_and_not_those_of_its_photos(start, tmp_path, monkeypatch):
