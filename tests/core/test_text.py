@@ -64,7 +64,8 @@ def test_numbers_stay_numbers_and_behind_semicolons_no_formula_runs_either():
     assert cells == ["rust;'=1+1;x", "a\n'@SUM(1)", "leaf; -3 at night", "a;b=c"]
 
 
-def test_lines_of_a_run_and_json_hold_no_control_characters():
+def test_lines_of_a_run_pages_and_json_hold_no_control_characters():
+    assert not any(mark in render_page(ESCAPE, [ESCAPE]) for mark in OBEYED)
     stream = io.StringIO()
     for moving in (True, False):
         TerminalReader(stream, moving).show(Warned(f"class {ESCAPE}\nnext line"))
@@ -76,10 +77,6 @@ def test_lines_of_a_run_and_json_hold_no_control_characters():
     assert json.loads(line) == {"label": ESCAPE, "ü": "\udcff"}
     assert printable("a\nb\tü\udcff", "\n") == "a\nb\\x09ü\udcff"
     assert printable("a\nb\x1b[2J/lá 🍃 d'\".jpg") == "a\\x0ab\\x1b[2J/lá 🍃 d'\".jpg"
-
-
-def test_a_report_obeys_no_name_either():
-    assert not any(mark in render_page(ESCAPE, [ESCAPE]) for mark in OBEYED)
 
 
 def test_columns_stay_aligned_whatever_their_names():

@@ -84,8 +84,6 @@ def test_the_command_shows_and_limits(three, tmp_path, capsys):
     assert (told["limit"], len(told["caches"])) == (1_500_000_000, 3)
     for folder, limit, code in ((store, "-1", 2), (store, "nan", 2), (store, "inf", 2), (__file__, "1", EXIT_FAILED)):
         assert main(["--folder", folder, "--limit", limit]) == code
-    assert main(["--clera", "--json"]) == 2
-    assert json.loads(capsys.readouterr().out)["error"].endswith("--clera: there is no such option.")
 
 
 @pytest.mark.parametrize("written", ["", "many", "\xff", "1" * 10_000])
