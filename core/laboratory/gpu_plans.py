@@ -53,12 +53,16 @@ STANDARD: Final = (
 
 
 def plans(models: Sequence[str], batches: Sequence[int], precisions: Sequence[str], what: str) -> tuple[Planned, ...]:
-    """The plans of the options, or the standard ones; what: "training", "inference" or "both"."""
+    """The plans of the options; without models and batches the standard ones, where these have such plans.
+
+    what: "training", "inference" or "both".
+    """
     trains = {"training": (True,), "inference": (False,), "both": (True, False)}[what]
-    if models or batches:
-        found = product(models or ("squeezenet1_1",), batches or (32,), precisions or ("mixed",), trains)
-        return tuple(Planned(*one) for one in found)
-    return tuple(p for p in STANDARD if p.training in trains and (not precisions or p.precision in precisions))
+    found = [p for p in STANDARD if p.training in trains and (not precisions or p.precision in precisions)]
+    if models or batches or not found:
+        chosen = product(models or ("squeezenet1_1",), batches or (32,), precisions or ("mixed",), trains)
+        found = [Planned(*one) for one in chosen]
+    return tuple(found)
 
 
 def tune_plans(

@@ -133,6 +133,8 @@ def test_numbers_that_mean_nothing_are_refused(arguments, said, few_digits, caps
     (["conv", "--examples", "7"], "there are 16 training digits"),
     (["conv", "--examples", "17"], "there are 16 training digits"),
     (["conv", "--json", "none/x.json", "--png", "none/x.png"], "--png: there is no folder"),
+    (["roofline", "--device", "cpu", "--model", "mlp", "--image-size", "28", "--precision", "mixed"],
+     "mixed needs --device cuda"),
     (["matmul", "--device", "cpu"], "on a GPU only"), (["mnist", "predict"], "with --photos"),
     (["mnist", "predict", "--photos", "x.png", "--model-file", "resources/models/leaves.safetensors"],
     "is not a model of digits"),
@@ -283,13 +285,6 @@ def test_a_sweep_prints_photos_per_second_of_every_size_and_what_does_not_fit(tm
     assert ("training steps" in printed, printed.count("cannot be built for photos of 16 pixels")) == (True, 2)
 
 
-@pytest.mark.parametrize("command", [["sweep"], ["sweep", "--training"], ["roofline"]])
-def test_a_precision_that_the_cpu_has_not_is_refused(command, capsys):
-    small = ["--device", "cpu", "--model", "mlp", "--batch", "1", "--image-size", "28"]
-    assert lab.main([*command, *small, "--precision", "mixed"]) == 2
-    assert "mixed needs --device cuda" in capsys.readouterr().err
-
-
 @pytest.mark.thorough
 def test_explain_names_every_candidate_with_its_cost_or_reason_and_the_choice(capsys):
     explained = ["explain", "--model", "mlp", "--batch", "2", "--capability", "8.6"]
@@ -311,11 +306,15 @@ def test_explain_without_the_cuda_packages_names_them(driver, monkeypatch, capsy
     assert re.search(r"not installed \(core.gpu.*pip install '.\[cuda\]'", capsys.readouterr().err)
 
 
-def test_tuning_records_its_command_line(monkeypatch):
-    monkeypatch.setattr(lab, "tune_plans", lambda *given: recorded.append(given[3]) or ())
-    recorded = []
-    assert lab.main(["tune", "--model", "mlp"]) == 0
-    assert recorded == ["leafclinic lab tune --model mlp"]
+@pytest.mark.parametrize(("options", "plans"), [
+    ("--model mlp", ["mlp, training, batch 32, mixed", "mlp, inference, batch 32, mixed"]),
+    ("--precision tf32 --what inference", ["squeezenet1_1, inference, batch 32, tf32"]),  # not one of the standard ones
+])  # fmt: skip
+def test_tuning_finds_its_plans_and_records_its_command_line(options, plans, monkeypatch):
+    monkeypatch.setattr(lab, "tune_plans", lambda wanted, *given: asked.append(([*map(str, wanted)], given[2])) or ())
+    asked = []
+    assert lab.main(["tune", *options.split()]) == 0
+    assert asked == [(plans, f"leafclinic lab tune {options}")]
 
 
 def test_depthwise_on_a_gpu_ends_with_the_bias(capsys, monkeypatch, tmp_path):
