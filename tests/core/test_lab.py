@@ -45,13 +45,13 @@ def test_ways_to_convolve_are_timed_and_agree_with_a_file_and_without_pytorch(fe
     monkeypatch.setattr(lab.pytorch_baseline, "find_spec", lambda name: None)
     out, picture = few_digits / "conv.json", few_digits / "conv.png"
     more = ("--json", str(out), "--png", str(picture))
-    assert run_conv(few_digits, "--algorithms", "im2col", "vectorised", "PyTorch", *more) == 0
+    assert run_conv(few_digits, "--algorithms", "im2col", "plan", "PyTorch", *more) == 0
     printed = capsys.readouterr()
     assert "\n  im2col " in printed.out
     assert "pip install '.[compare]'" in printed.out
     assert "training" not in printed.err
     results = json.loads(out.read_text())
-    assert [r["algorithm"] for r in results[:2]] == ["im2col", "vectorised"]
+    assert [r["algorithm"] for r in results[:2]] == ["im2col", "plan"]
     assert abs(results[0]["loss"] - results[1]["loss"]) < 1e-4
     assert cv2.imread(str(picture)).shape[1] == 1000
 
