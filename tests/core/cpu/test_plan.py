@@ -209,7 +209,7 @@ def test_more_threads_than_photos_change_nothing(count):
     for plan in plans:
         plan.load(weights_of(graph))
         results.append(plan.gradient(batch_for(graph, count)))
-        guard = plan._rows.slot_shift[:, 1:].max() * plan._slots
+        guard = plan._table.slot_shift[:, 1:].max() * plan._slots
         assert guard <= plan._arena.nbytes
     assert results[0].loss == pytest.approx(results[1].loss, rel=1e-6)
     for name, gradient in plans[0].gradients().items():
