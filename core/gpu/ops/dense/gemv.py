@@ -1,7 +1,7 @@
 """Dense layers of a few images in float32, bound by reading the weights, or by writing their gradient.
 
     forward          a warp, or four for long rows, per unit: a lane has every 32nd or 128th vector of its row
-    input gradient   512 threads per 16 inputs of 8 images: a thread has four of them, for every 128th unit
+    input gradient   128 or 512 threads per 16 inputs of 8 images: a thread has four of them, for every 32nd or 128th unit
     weight gradient  a thread has four inputs of four units, summed over the images
 
 A thread has the sums of all images in registers. Warps add theirs by shuffles, then the block in shared memory, in a
@@ -30,8 +30,11 @@ MOST_READ: Final = 16 << 20
 """Bytes of weights that the input gradients of several groups read; beyond it products of tiles are faster."""
 LONG: Final = 512
 """Inputs from which four warps share a row of weights."""
-COLUMNS, SPLITS = 16, 128
-"""Of the input gradient: inputs per block, and splits of the units."""
+COLUMNS: Final = 16
+"""Inputs per block of the input gradient."""
+SPLITS: Final = (32, 128)
+"""Splits of the units in the input gradient, with few units and with many."""
+FEW: Final = 64
 IMAGES: Final = 4
 """Of the weight gradient: images that a thread loads at once."""
 LOADED: Final = 4 * IMAGES
@@ -100,17 +103,17 @@ def make_gemv(images: int, warps: int) -> Any:
     return gemv
 
 
-def make_gemv_transposed(images: int) -> Any:
+def make_gemv_transposed(images: int, splits: int) -> Any:
     """The input gradient of `images` per block, masked and added if requested."""
-    M, SUMS, STORED = images, 4 * images, SPLITS // 8 * COLUMNS * images
+    M, SUMS, STORED = images, 4 * images, splits // 8 * COLUMNS * images
     AT_ONCE = 4 if images <= 4 else 2  # units whose weights a thread loads at once: more do not fit into registers
 
     @device_function
     def load_weights(weight, n, units, inputs, w, j):
-        at = i64(i64(n + j * SPLITS) * inputs) if n + j * SPLITS < units else i64(0)
+        at = i64(i64(n + j * splits) * inputs) if n + j * splits < units else i64(0)
         v = load4(u64(weight + u64(at * 4)))
         for i in range(4):
-            w[j * 4 + i] = bits_to_float(v[i]) if n + j * SPLITS < units else f32(0.0)
+            w[j * 4 + i] = bits_to_float(v[i]) if n + j * splits < units else f32(0.0)
 
     load_all, WEIGHTS = unrolled(load_weights, AT_ONCE), 4 * AT_ONCE
 
@@ -122,12 +125,12 @@ def make_gemv_transposed(images: int) -> Any:
         first, start, lane = i32(i32(cuda.blockIdx.x) * COLUMNS), i32(i32(cuda.blockIdx.y) * M), i32(t & 3)
         own = u64(weight + u64(i64(min(i32(first + lane * 4), i32(inputs - 4))) * 4))
         clear(sums)
-        for n in range(i32(t >> 2), units, SPLITS * AT_ONCE):
+        for n in range(i32(t >> 2), units, splits * AT_ONCE):
             load_all(own, n, units, inputs, w)
             for j in range(AT_ONCE):
                 for m in range(M):
                     image = i64(min(i32(start + m), i32(images - 1)))
-                    at = i64(image * ldy + min(i32(n + j * SPLITS), i32(units - 1)))
+                    at = i64(image * ldy + min(i32(n + j * splits), i32(units - 1)))
                     g = load_float(u64(dy + u64(at * 4)))
                     for i in range(4):
                         sums[m * 4 + i] = f32(sums[m * 4 + i] + f32(g * w[j * 4 + i]))
@@ -140,7 +143,7 @@ def make_gemv_transposed(images: int) -> Any:
         m, column = i32(start + t // COLUMNS), i32(first + (t & i32(COLUMNS - 1)))
         if t < COLUMNS * M and m < images and column < inputs:
             total = f32(0.0)
-            for warp in range(SPLITS // 8):
+            for warp in range(splits // 8):
                 total = f32(total + shared[i32(warp * COLUMNS * M + t)])
             if masking != 0 and not passes(load_float(u64(mask + u64((i64(m) * ldm + column) * 4))), masking):
                 total = f32(0.0)
@@ -229,8 +232,9 @@ def write_input(case: Case) -> None:
         **case.backward.target(step.inputs[0]).values,
     }  # fmt: skip
     grid, images = (blocks_of(dx.channels, COLUMNS), blocks_of(frame.batch, GROUP)), min(frame.batch, GROUP)
+    splits = SPLITS[dy.channels > FEW]
     frame.add(make_launch(
-        step.node, INPUT, make_gemv_transposed, (images,), INPUT_SIGNATURE, values, grid, (4 * SPLITS,),
+        step.node, INPUT, make_gemv_transposed, (images, splits), INPUT_SIGNATURE, values, grid, (4 * splits,),
         moved=4 * dx.channels * dy.channels, resident=1,
     ))  # fmt: skip
 
