@@ -9,7 +9,7 @@ from typing import final
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QUndoGroup
-from PySide6.QtWidgets import QFileDialog, QLineEdit, QMessageBox
+from PySide6.QtWidgets import QFileDialog, QInputDialog, QLineEdit, QMessageBox
 
 from app import paths
 from app.actions import GROUPS
@@ -18,6 +18,7 @@ from app.instance import FirstInstance
 from app.main_window import MainWindow
 from app.paths import Settings
 from app.photo_commands import PhotoCommands
+from app.project import Edits
 from app.synthetic_leaves import SyntheticLeaves
 from app.theme import Theme
 from app.translation import count, tr
@@ -55,6 +56,7 @@ class WindowCommands(QObject):
         window.closing.connect(self._on_closing)
         document.opened.connect(self._on_opened)
         document.failed.connect(self._on_failed)
+        document.found_edits.connect(self._on_found_edits)
         training.state_changed.connect(self._on_state)
         self._wire()
 
@@ -134,6 +136,23 @@ class WindowCommands(QObject):
                       "wrong with these leaves, use Diagnose.")  # fmt: skip
             notice = self._window.page("dataset").notice
             notice.show_message(text, tr("Diagnose photos"), lambda: self._photos.diagnose([source]))
+
+    def _on_found_edits(self, found: list[Edits]) -> None:
+        """Say whose edits are used; of several, let the user choose."""
+        places = [edits.source for edits in found]
+        if len(found) == 1:
+            text, choose = tr("You edited the same photos in {folder}. These edits are used here; Undo discards them.",
+                              folder=places[0]), ""  # fmt: skip
+        else:
+            text, choose = tr("You edited the same photos in several folders: {folders}. None of these edits are used.",
+                              folders=", ".join(places)), tr("Choose edits…")  # fmt: skip
+        self._window.page("dataset").notice.show_message(text, choose, lambda: self._choose_edits(found))
+
+    def _choose_edits(self, found: list[Edits]) -> None:
+        text, places = tr("Use the edits made in:"), [edits.source for edits in found]
+        place, fine = QInputDialog.getItem(self._window, tr("Choose edits"), text, places, 0, False)
+        if fine:
+            self._document.take_over(found[places.index(place)])
 
     def _on_failed(self, message: str, details: str) -> None:
         """Suggest a diagnosis for photos without class folders: they may not be meant for training."""

@@ -23,17 +23,38 @@ FILE: Final = "project.json"
 MANIFEST: Final = "manifest.csv"
 NAME_BYTES: Final = 200
 """Bytes of a folder's name that are part of its project's name: 255 are allowed, and 13 are added."""
-EDITS: Final = record({"excluded": listing(text), "moved": named(text), "names": named(text)})
+EDITS: Final = record({"excluded": listing(text), "moved": named(text), "names": named(text)},
+                      {"confirmed": named(text), "source": text, "photos": named(text), "earlier": listing(text)})
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """Edits by path and name, so that they survive added and removed photos. `names` maps old to new classes."""
+    """Edits by path and name, so that they survive added and removed photos.
+
+    names: old to new classes; confirmed: labels that a review does not question; source: the folder or manifest;
+    photos: the content of some of its photos (`app.moved_photos`); earlier: identities of edits that these continue.
+    """
 
     excluded: tuple[str, ...] = ()
     moved: dict[str, str] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
+    confirmed: dict[str, str] = field(default_factory=dict)
+    source: str = ""
+    photos: dict[str, str] = field(default_factory=dict)
+    earlier: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """SHA-256 of the edits, "" if there are none."""
+        edits = (sorted(self.excluded), self.moved, self.names, self.confirmed)
+        return hashlib.sha256(json.dumps(edits, sort_keys=True).encode()).hexdigest() if any(edits) else ""
+
+    def of_missing(self, dataset: Dataset) -> Edits:
+        """The same without the edits that `apply_edits` makes in the rows of a dataset."""
+        here = {*self.excluded, *self.moved}.intersection(dataset.paths)
+        moved = {path: name for path, name in self.moved.items() if path not in here}
+        return replace(self, excluded=tuple(path for path in self.excluded if path not in here), moved=moved)
 
 
 @final
@@ -96,9 +117,9 @@ def read_edits(folder: Path) -> Edits:
         raise InputError(f"{path} cannot be read ({reason}). Remove it to see the photos without edits.") from error
 
 
-def write_edits(folder: Path, source: str, edits: Edits) -> None:
+def write_edits(folder: Path, edits: Edits) -> None:
     """Raises StorageError."""
-    write_file(folder / FILE, json.dumps({"source": source, **asdict(edits)}, indent=1, ensure_ascii=True))
+    write_file(folder / FILE, json.dumps(asdict(edits), indent=1, ensure_ascii=True))
 
 
 def dataset_source(data: str) -> str:
@@ -132,18 +153,16 @@ def apply_edits(dataset: Dataset, edits: Edits) -> EditedDataset:
     return table
 
 
-def collect_edits(table: EditedDataset, names: dict[str, str]) -> Edits:
-    """The edits that produce `table` from its dataset; `names`: classes that were renamed as a whole."""
+def collect_edits(table: EditedDataset, others: Edits) -> Edits:
+    """The edits that produce `table` from its dataset; `others`: names, and edits of photos that it does not have."""
     dataset = table.dataset
-    plain = apply_edits(dataset, Edits(names=names))
+    plain = apply_edits(dataset, Edits(names=others.names))
     known = {name: code for code, name in enumerate(table.classes)}
     code_now = np.array([known.get(name, -1) for name in plain.classes], np.int32)
     moved = np.flatnonzero(table.labels != code_now[plain.labels])
-    return Edits(
-        excluded=tuple(dataset.paths[row] for row in np.flatnonzero(table.excluded).tolist()),
-        moved={dataset.paths[row]: table.label(row) for row in moved.tolist()},
-        names=dict(names),
-    )
+    excluded = (dataset.paths[row] for row in np.flatnonzero(table.excluded).tolist())
+    classes = {dataset.paths[row]: table.label(row) for row in moved.tolist()}
+    return replace(others, excluded=(*others.excluded, *excluded), moved={**others.moved, **classes})
 
 
 def write_photos(path: Path, table: EditedDataset) -> Path:

@@ -11,9 +11,10 @@ from PySide6.QtCore import QObject, QTimer
 
 from app import paths
 from app.main_window import MainWindow
+from app.moved_photos import find_moved
 from app.project import dataset_source
 from app.theme import Theme
-from app.translation import tr
+from app.translation import count, tr
 from app.viewmodels.document import Document
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import State, TrainingModel, resume_request, start_request
@@ -79,17 +80,25 @@ class RunCommands(QObject):
         folder = Path(started.folder)
         try:
             data = read_config(folder).data
-            if Path(source := dataset_source(data)) != Path(self._document.source):
-                panel.notice.alarm(tr("Open {folder} to see its photos.", folder=source))
-                return
-            photos = held_out(folder, Path(data), truth)
+            photos, contents = held_out(folder, Path(data), truth)
         except InputError as error:
             panel.notice.alarm(str(error))
             return
+        source, document, lost = dataset_source(data), self._document, 0
+        if Path(source) != Path(document.source):
+            root = "" if document.table is None else document.table.dataset.root
+            here = find_moved(photos, contents, source, root, document.row_of)
+            if photos and not here:
+                panel.notice.alarm(tr("Open {folder} to see its photos.", folder=source))
+                return
+            photos, lost = here, len(photos) - len(here)
         cell = folder / BEST, photos, truth, predicted
         dialog = GalleryDialog(self._window, self._theme, self._document, self._pictures, *cell)
         dialog.train_asked.connect(self._on_start)
         dialog.open()
+        if lost:
+            dialog.notice.alarm(count(lost, "{n} photo of this class is not in the open folder.",
+                                      "{n} photos of this class are not in the open folder."))  # fmt: skip
 
     def _on_state(self, state: State) -> None:
         actions = self._window.actions_

@@ -6,8 +6,10 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 from PySide6.QtCore import QLockFile, QObject, QTimer, Signal
@@ -15,6 +17,7 @@ from PySide6.QtGui import QUndoCommand, QUndoStack
 
 from app import paths, project
 from app.cards import disease_name, find_class
+from app.moved_photos import find_edits, mark_photos
 from app.paths import PHOTO_FOLDERS
 from app.task import Task
 from app.translation import tr
@@ -29,6 +32,7 @@ SAVE_MS: Final = 400
 
 NEEDS_NORMALISING: Final = re.compile(r"^/|//|/$|(^|/)\.\.?(/|$)|[:\\]").search
 """Matches absolute paths and paths with empty or dot components."""
+_Opened: TypeAlias = tuple[project.EditedDataset, project.Edits, dict[str, int], list[project.Edits]]
 
 
 @final
@@ -36,7 +40,8 @@ class Document(QObject):
     """What the Dataset page shows and training uses.
 
     Signals: `opening(source)`, `progress(done, total)`, `opened()`, `failed(sentence, details)`, `changed()`;
-    `drawing(done, total)` while synthetic leaves are generated, `given_up()` when the user cancels.
+    `found_edits(list)` of the same photos in other folders, of which a single one is used; `drawing(done, total)` while
+    synthetic leaves are generated, `given_up()` when the user cancels.
     """
 
     opening = Signal(str)
@@ -46,6 +51,7 @@ class Document(QObject):
     opened = Signal()
     failed = Signal(str, str)
     changed = Signal()
+    found_edits = Signal(list)
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -54,7 +60,7 @@ class Document(QObject):
         self.undo = QUndoStack(self)
         self.search = Search(self)
         self.folder = Path()
-        self._names: dict[str, str] = {}
+        self._others = project.Edits()  # what is saved beside the table: names, and edits of photos it does not have
         self._rows: dict[str, int] = {}
         self._task: Task | None = None
         self._writing: Task | None = None
@@ -73,6 +79,8 @@ class Document(QObject):
     def open(self, source: str) -> None:
         """Scan a folder or manifest in the background, and apply the stored edits of its project."""
         self.cancel()
+        if self._saving.isActive():
+            self.save()
         self.asked = source
         try:
             folder, _ = self._next = self._claim(source)
@@ -87,8 +95,6 @@ class Document(QObject):
         """The project folder of a source, and its lock, None if this window has it already. Raises StorageError."""
         folder = paths.folder("projects/" + project.project_folder(Path(), source).name)
         if folder == self.folder and self._lock is not None:
-            if self._saving.isActive():  # the same photos again, with unsaved edits
-                self.save()
             return folder, None
         lock = QLockFile(str(folder / "lock"))
         if not lock.tryLock(0):
@@ -154,20 +160,45 @@ class Document(QObject):
         self.undo.push(Edit(do, undo))
 
     def _rename(self, table: project.EditedDataset, old: str, new: str) -> None:
-        labels, names = table.labels.copy(), self._names
+        names = {k: (new if v == old else v) for k, v in self._others.names.items()}
+        if old in table.dataset.classes:
+            names[old] = new
+        labels = table.labels.copy()
+        labels[labels == table.classes.index(old)] = table.code(new)
+        self._replace(table, replace(self._others, names=names), labels=labels)
 
-        def do() -> None:
-            self._names = {k: (new if v == old else v) for k, v in names.items()}
-            if old in table.dataset.classes:
-                self._names[old] = new
-            table.labels[table.labels == table.classes.index(old)] = table.code(new)
+    def _replace(self, table: project.EditedDataset, others: project.Edits, **arrays: Array) -> None:
+        """Replace `_others`, and arrays of the table as a whole."""
+        before = self._others, {name: getattr(table, name).copy() for name in arrays}
+
+        def put(others: project.Edits, arrays: dict[str, Array]) -> None:
+            self._others = others
+            for name, values in arrays.items():
+                getattr(table, name)[:] = values
             self.touched()
 
-        def undo() -> None:
-            table.labels[:], self._names = labels, names
-            self.touched()
+        self.undo.push(Edit(partial(put, others, arrays), partial(put, *before)))
 
-        self.undo.push(Edit(do, undo))
+    @property
+    def confirmed(self) -> dict[str, str]:
+        """The labels that the user has confirmed, by path."""
+        return self._others.confirmed
+
+    def confirm(self, row: int) -> None:
+        """Confirm the label of a photo, also for later reviews."""
+        if (table := self.table) is not None:
+            confirmed = self.confirmed | {table.dataset.paths[row]: table.label(row)}
+            self._replace(table, replace(self._others, confirmed=confirmed))
+
+    def take_over(self, found: project.Edits) -> None:
+        """Use edits of the same photos in another folder instead; undo discards them for good."""
+        if (table := self.table) is not None:
+            new = project.apply_edits(table.dataset, found)
+            labels = np.array([table.code(name) for name in new.classes], np.int32)[new.labels]
+            earlier = tuple(dict.fromkeys((*self._others.earlier, *found.earlier, found.identity)))
+            self._others = now = replace(self._others, earlier=earlier)
+            others = replace(found.of_missing(table.dataset), source=now.source, photos=now.photos, earlier=earlier)
+            self._replace(table, others, labels=labels, excluded=new.excluded)
 
     def with_manifest(self, use: Callable[[str], None], failed: Callable[[str, str], None]) -> None:
         """Call `use` with the source for training: the source itself without edits, else the project's manifest.
@@ -208,7 +239,7 @@ class Document(QObject):
         if self.table is None:
             return
         try:
-            project.write_edits(self.folder, self.source, project.collect_edits(self.table, self._names))
+            project.write_edits(self.folder, project.collect_edits(self.table, self._others))
         except StorageError as error:  # a full disk must not stop the program, nor its closing
             self.failed.emit(str(error), "")
 
@@ -218,10 +249,10 @@ class Document(QObject):
         if self._next is not None and self._next[0] == self.folder:
             self.open(self.asked)  # the same photos again: with this edit
 
-    def _on_opened(self, found: tuple[project.EditedDataset, project.Edits, dict[str, int]]) -> None:
+    def _on_opened(self, opened: _Opened) -> None:
         """Take over the opened photos. The previous dataset is closed only now: edits until now belong to it."""
         assert self._next is not None
-        table, edits, self._rows = found
+        table, self._others, self._rows, found = opened
         source, (folder, lock), self._next = self.asked, self._next, None
         self.cancel()
         if lock is not None:
@@ -229,10 +260,13 @@ class Document(QObject):
             self._lock, self.folder = lock, folder
         self.source, self.table = source, table
         PHOTO_FOLDERS.add(source)
-        self._names = dict(edits.names)
         self.undo.clear()
         self.opened.emit()
         self.changed.emit()
+        if len(found) == 1:
+            self.take_over(found[0])
+        if found:
+            self.found_edits.emit(found)
 
     def _on_failed(self, message: str, details: str) -> None:
         self.cancel()
@@ -262,15 +296,16 @@ def _not_locked(lock: QLockFile, folder: Path) -> StorageError:
     return storage_error(folder, OSError(tr("no write permission, or no disk space")))
 
 
-def _open(
-    source: str, folder: Path, report: ReportProgress
-) -> tuple[project.EditedDataset, project.Edits, dict[str, int]]:
-    """The photos with the stored edits, and `places`. A million names take seconds. Raises InputError."""
+def _open(source: str, folder: Path, report: ReportProgress) -> _Opened:
+    """The photos with the stored edits; the rest of these; `places`; edits of the same photos in other folders. A
+    million names take seconds. Raises InputError."""
     from core.data.source import open_photos  # imports OpenCV; not needed before the first folder is opened
 
     dataset = open_photos(source, progress=report)
     edits = project.read_edits(folder)
-    return project.apply_edits(dataset, edits), edits, places(dataset)
+    others = replace(edits.of_missing(dataset), source=source, photos=mark_photos(dataset, report))
+    found = find_edits(folder, edits, dataset, report)
+    return project.apply_edits(dataset, edits), others, places(dataset), found
 
 
 @final

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -12,12 +10,10 @@ import numpy as np
 from PySide6.QtCore import QObject, Signal
 
 from app import project
-from app.paths import PHOTO_FOLDERS, folder
+from app.paths import PHOTO_FOLDERS
 from app.task import Task
-from app.viewmodels.document import Document, Edit
+from app.viewmodels.document import Document
 from app.viewmodels.process_model import ProcessModel
-from core.errors import StorageError
-from core.storage import write_file
 
 
 @final
@@ -47,7 +43,6 @@ class ReviewModel(ProcessModel):
         self.undo = document.undo
         self._found: list[SuspectPhoto] = []
         self._saving: Task | None = None
-        self._kept = ConfirmedLabels()
         self.photos = 0
         """Reviewed photos; 0 before a review."""
         self.learned = 0
@@ -83,27 +78,15 @@ class ReviewModel(ProcessModel):
         table, before = self._document.table, self._before
         if table is None or before is None or before.dataset is not table.dataset:
             return []
-        now = current_names(before, table)
+        now, confirmed = current_names(before, table), self._document.confirmed
         found = (replace(one, label=now.get(one.label, one.label), suggested=now.get(one.suggested, one.suggested))
                  for one in self._found)  # a manifest of edits has names without spaces around them
         return [one for one in found if not table.excluded[one.row]
                 and table.label(one.row) == one.label != one.suggested
-                and not self._kept.has(table.dataset.path(one.row), one.label)]  # fmt: skip
+                and confirmed.get(table.dataset.paths[one.row]) != one.label]  # fmt: skip
 
     def keep(self, row: int) -> None:
-        """Confirm the label of a photo, also for later reviews."""
-        if (table := self._document.table) is not None:
-            photo, label = table.dataset.path(row), table.label(row)
-            keep, forget = (partial(self.remember, photo, text) for text in (label, ""))
-            self._document.undo.push(Edit(keep, forget))
-
-    def remember(self, photo: str, label: str) -> None:
-        """Store that a photo's label is confirmed, or with "" that it is not."""
-        try:
-            self._kept.set(photo, label)
-        except StorageError as error:
-            self.failed.emit(str(error), "")
-        self.changed.emit()
+        self._document.confirm(row)
 
     def relabel(self, row: int, name: str) -> None:
         self._document.move(np.array([row]), name)
@@ -136,25 +119,3 @@ def current_names(before: project.EditedDataset, now: project.EditedDataset) -> 
     most = pairs.reshape(len(before.classes), many).argmax(axis=1)
     used = set(before.labels.tolist())
     return {name: now.classes[most[at]] if at in used else name for at, name in enumerate(before.classes)}
-
-
-@final
-class ConfirmedLabels:
-    """Confirmed labels; a photo whose label is another one now is not confirmed. Raises StorageError on writing."""
-
-    def __init__(self) -> None:
-        self._path = folder("review") / "kept-labels.json"
-        try:
-            known = json.loads(self._path.read_text("utf-8"))
-        except (OSError, ValueError):  # none yet, or damaged: then suspects are shown again
-            known = {}
-        self._labels: dict[str, str] = known if isinstance(known, dict) else {}
-
-    def has(self, photo: str, label: str) -> bool:
-        return self._labels.get(photo) == label
-
-    def set(self, photo: str, label: str) -> None:
-        """Store the confirmed label of a photo, "" for none."""
-        self._labels[photo] = label
-        known = {path: label for path, label in self._labels.items() if label}
-        write_file(self._path, json.dumps(known, indent=1))

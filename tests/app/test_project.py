@@ -26,7 +26,7 @@ def test_edits_are_collected_as_they_were_applied_and_those_of_gone_photos_do_no
     assert [table.label(row) for row in range(5)] == ["rust", "quite new", "sound", "rust", "rust"]
     assert table.excluded.tolist() == [False] * 4 + [True]
     assert dict(zip(table.classes, table.counts().tolist(), strict=True))["sound"] == 1
-    assert project.collect_edits(table, edits.names) == edits
+    assert project.collect_edits(table, Edits(names=edits.names)) == edits
     table = apply_edits(dataset, Edits(("gone.png",), {"gone too.png": "rust"}, {"no such class": "x"}))
     assert not table.edited
 

@@ -12,7 +12,6 @@ from PySide6.QtWidgets import QFileDialog, QMessageBox
 from app.panels.dataset.review import NextPhotosDialog
 from app.processes import review
 from app.viewmodels import process_model
-from app.viewmodels.review import ConfirmedLabels
 from core.data.source import open_photos
 from tests.app.test_keyboard_and_wheel import focused_and_pressed
 from tests.app.test_small_window import in_sight
@@ -97,12 +96,10 @@ def test_confirmed_labels_are_remembered_until_they_change(panel, qtbot):
     assert (listed(panel), panel.review.keep.hasFocus()) == (["rust/2.png", "healthy/3.png"], True)
     panel._review.forget()
     assert len(listed(panel)) == 8, "without suspects all photos are listed"
-    panel._review._kept = ConfirmedLabels()  # as after a new start
     panel._review._read_answers([deepcopy(panel.answer)])
     assert listed(panel) == ["rust/2.png", "healthy/3.png"]
     panel._document.undo.undo()
-    assert len(listed(panel)) == 3
-    assert not ConfirmedLabels().has(str(panel.folder / "healthy/1.png"), "healthy")
+    assert (len(listed(panel)), panel._document.confirmed) == (3, {})
 
 
 def test_photos_to_label_next_are_listed_and_saved(panel, qtbot, tmp_path, monkeypatch):

@@ -150,7 +150,7 @@ def runs(home, qtbot):
 
 def test_the_cells_of_a_run_need_its_files_and_the_photos_it_learned_from_also_edited_ones(runs, program, tmp_path):
     assert {run.name: run.dataset for run in list_runs(runs)} == {"one": "tomatoes", "two": "apples"}
-    write_edits(tmp_path, "/photos/tomatoes", Edits())
+    write_edits(tmp_path, Edits(source="/photos/tomatoes"))
     assert dataset_name(str(tmp_path / MANIFEST)) == "tomatoes"
     assert dataset_name(str(tmp_path / "other" / MANIFEST)) == "other"
     ran = (replace(STARTED, folder=str(runs / "one"), classes=("c", "d")), epoch(0))
@@ -159,10 +159,13 @@ def test_the_cells_of_a_run_need_its_files_and_the_photos_it_learned_from_also_e
     panel.runs.result_asked.emit(str(runs / "one"))
     panel.tabs.setCurrentWidget(panel.confusion)
     assert tuple(panel.confusion.model.classes) == ("c", "d"), "the run whose result was asked for"
+    split = runs / "one" / "split.csv"
+    split.write_text("path,label,split,sha256\nhealthy/0.png,a,val,00\n")
     for data, source in (("/photos/apples", "/photos/apples"), (str(tmp_path / MANIFEST), "/photos/tomatoes")):
         (runs / "one" / "config.json").write_text(json.dumps({"data": data}))
         program.run_commands.open_cell("a", "b")
         assert panel.notice.text.text() == f"Open {source} to see its photos."
+    split.unlink()
     for data, lost in ((program.document.source, "split.csv"), (None, "config.json")):
         (runs / "one" / "config.json").write_text(json.dumps({"data": data}))
         program.run_commands.open_cell("a", "b")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import final
 
@@ -156,10 +157,11 @@ class GalleryDialog(Dialog):
         self.train_asked.emit()
 
 
-def held_out(folder: Path, data: Path, truth: str) -> list[str]:
-    """Files of the validation photos of a class, from the split file of the run, which was trained on `data`. Raises
-    DataError."""
-    photos = open_manifest(folder / SPLIT, label="label")
-    root = data if data.is_dir() else data.parent
-    rows = np.flatnonzero(photos.splits == VALIDATION).tolist()
-    return [str(root / photos.paths[row]) for row in rows if photos.label(row) == truth]
+def held_out(folder: Path, data: Path, truth: str) -> tuple[list[str], list[str]]:
+    """Files and SHA-256 of the validation photos of a class, from the split file of the run, which was trained on
+    `data`. Raises DataError."""
+    photos = open_manifest(folder / SPLIT, label="label", columns=("sha256",))
+    root = data.parent if data.suffix.lower() == ".csv" else data
+    rows = [row for row in np.flatnonzero(photos.splits == VALIDATION).tolist() if photos.label(row) == truth]
+    contents = [photos.columns["sha256"][row] for row in rows]
+    return [os.path.normpath(root / photos.paths[row]) for row in rows], contents

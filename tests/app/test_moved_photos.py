@@ -1,0 +1,149 @@
+"""Edits and cells of the confusion matrix, after the photos were moved, renamed or copied."""
+
+import shutil
+from hashlib import sha256
+from unittest.mock import Mock
+
+import pytest
+from PySide6.QtWidgets import QInputDialog
+
+from app import project
+from app.moved_photos import find_moved
+from core.errors import StorageError
+from tests.app.test_document import folder, open_document  # noqa: F401 (fixtures)
+from tests.helpers.window import write_folder
+
+pytestmark = pytest.mark.gui
+EDITED = ([True, False, False, False, False], ["healthy", "mildew", "healthy", "orange rust", "orange rust"])
+PLAIN = ([False] * 5, ["healthy"] * 3 + ["rust"] * 2)
+
+
+def shown(document):
+    return document.table.excluded.tolist(), [document.table.label(row) for row in range(len(document.table.labels))]
+
+
+def edit(document):
+    document.exclude([0], True)
+    document.move([1], "mildew")
+    document.rename("rust", "orange rust")
+    document.confirm(2)
+    document.close()
+
+
+def reopen(document, path, qtbot):
+    """The sources of the edits that opening finds."""
+    found = []
+    document.found_edits.connect(found.extend)
+    with qtbot.waitSignal(document.opened):
+        document.open(str(path))
+    return [edits.source for edits in found]
+
+
+@pytest.mark.parametrize("how", [shutil.move, shutil.copytree])
+def test_photos_that_were_moved_or_copied_keep_their_edits_until_undone(open_document, folder, qtbot, how):  # noqa: F811
+    document = open_document(folder)
+    edit(document)
+    there = folder.parent / "elsewhere" / "renamed"
+    there.parent.mkdir()
+    how(folder, there)
+    files = sorted(there.rglob("*"))
+    assert reopen(document, there, qtbot) == [str(folder)]
+    assert (shown(document), document.confirmed) == (EDITED, {"healthy/2.png": "healthy"})
+    document.close()
+    assert (reopen(document, there, qtbot), shown(document)) == ([], EDITED), "they are its own now"
+    assert sorted(there.rglob("*")) == files, "nothing is written among the photos"
+    shutil.move(there, third := folder.parent / "third")
+    assert (reopen(document, third, qtbot), shown(document)) in (([str(p)], EDITED) for p in (folder, there))
+    document.undo.undo()
+    assert (shown(document), document.confirmed) == (PLAIN, {})
+    document.close()
+    assert (reopen(document, third, qtbot), shown(document)) == ([], PLAIN), "discarded for good"
+
+
+def test_photos_that_are_moved_back_have_the_edits_made_meanwhile(open_document, folder, qtbot):  # noqa: F811
+    document, there = open_document(folder), folder.parent / "there"
+    edit(document)
+    for source, target, excluded in ((folder, there, 3), (there, folder, 4), (folder, there, 2)):
+        shutil.move(source, target)
+        assert reopen(document, target, qtbot) == [str(source)]
+        document.exclude([excluded], True)
+        document.close()
+    assert document.table.excluded.tolist() == [True, False, True, True, True]
+
+
+def test_half_of_the_photos_have_their_edits_and_those_of_the_others_are_kept(open_document, folder, qtbot):  # noqa: F811
+    document, half = open_document(folder), folder.parent / "half"
+    edit(document)
+    shutil.copytree(folder / "rust", half / "rust")
+    (half / "healthy").mkdir()
+    shutil.copy(folder / "healthy" / "1.png", half / "healthy")
+    shutil.rmtree(folder)
+    assert reopen(document, half, qtbot) == [str(folder)]
+    assert shown(document) == ([False] * 3, ["mildew", "orange rust", "orange rust"])
+    document.close()
+    write_folder(folder, {"healthy": 3})
+    shutil.copytree(folder, half, dirs_exist_ok=True)
+    assert (reopen(document, half, qtbot), shown(document)) == ([], EDITED)
+
+
+def test_of_several_folders_none_is_chosen_silently_and_own_edits_stay(start, qtbot, tmp_path, monkeypatch):
+    places = [tmp_path / name for name in ("one", "two", "three")]
+    write_folder(places[0], {"healthy": 3, "rust": 2})
+    program = start(places[0])
+    document, notice = program.document, program.window.page("dataset").notice
+    qtbot.waitUntil(lambda: document.table is not None)
+    document.exclude([0], True)
+    for place in places[1:]:
+        shutil.copytree(places[0], place)
+    reopen(document, places[1], qtbot)
+    assert f"You edited the same photos in {places[0]}." in notice.text.text()
+    document.exclude([1], True)
+    for place, excluded in zip(places[:2], (1, 2), strict=True):
+        assert (reopen(document, place, qtbot), document.table.excluded.sum()) == ([], excluded)
+        document.exclude([4], True)
+    assert set(reopen(document, places[2], qtbot)) == set(map(str, places[:2]))
+    assert (document.table.edited, notice.text.text().endswith("are used.")) == (False, True)
+    monkeypatch.setattr(QInputDialog, "getItem", lambda *given: (str(places[1]), True))
+    notice.do.click()
+    assert document.table.excluded.tolist() == [True, True, False, False, True]
+
+
+def test_other_photos_of_the_same_names_and_other_manifests_of_the_same_photos_have_no_edits(
+    open_document, folder, qtbot, home  # noqa: F811
+):  # fmt: skip
+    document = open_document(folder)
+    edit(document)
+    other = write_folder(folder.parent / "other", {"healthy": 3, "rust": 2})
+    for photo in other.rglob("*.png"):
+        photo.write_bytes(photo.read_bytes() + b"0")
+    assert (reopen(document, other, qtbot), shown(document)) == ([], PLAIN)
+    lists = [folder / name for name in ("one.csv", "two.csv")]
+    for path in lists:
+        path.write_text("path,label\nhealthy/0.png,a\nrust/1.png,b\n")
+        assert (reopen(document, path, qtbot), document.table.edited) == ([], False)
+        document.exclude([0], True)
+    lists[0].rename(folder / "three.csv")
+    (home / "projects" / "damaged").mkdir()
+    (home / "projects" / "damaged" / project.FILE).write_text("{")
+    assert reopen(document, folder / "three.csv", qtbot) == [str(lists[0])]
+
+
+def test_edits_that_cannot_be_saved_are_used_and_reported(open_document, folder, qtbot, monkeypatch):  # noqa: F811
+    document = open_document(folder)
+    edit(document)
+    shutil.move(folder, there := folder.parent / "there")
+    monkeypatch.setattr(project, "write_edits", Mock(side_effect=StorageError("no room")))
+    with qtbot.waitSignal(document.failed) as failed:
+        reopen(document, there, qtbot)
+    assert (failed.args[0], shown(document)) == ("no room", EDITED)
+
+
+def test_photos_of_a_run_are_found_where_they_are_now(folder, tmp_path):  # noqa: F811
+    here, names = write_folder(tmp_path / "here", {"healthy": 3}), ("healthy/0.png", "healthy/1.png", "rust/0.png")
+    contents = [sha256((folder / name).read_bytes()).hexdigest() for name in names]
+    known = {str(path): 0 for path in here.rglob("*.png")}
+    given = [str(folder / name) for name in names], contents
+    for source in (str(folder), str(folder / "list.csv")):
+        assert find_moved(*given, source, str(here), known.get) == [str(here / name) for name in names[:2]]
+    (here / names[1]).write_bytes(b"another photo")
+    assert not find_moved(*given, str(folder), str(here), known.get)
