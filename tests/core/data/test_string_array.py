@@ -39,11 +39,9 @@ def test_strings_that_hold_a_text_are_found_whatever_the_case_and_in_long_column
     for wanted in ("farm", "_99", "IMG_19999.jpg", "7/i", "ист", "gf", ".jpgf"):
         plain = [wanted.casefold() in word.casefold() for word in words]
         assert StringArray.of(words).holding(wanted).tolist() == plain
-    assert not StringArray.of(words).holding("farm", lambda: True).any(), "given up before it began"
 
 
-def test_a_text_is_found_where_python_finds_it_also_over_stretches_and_ends(monkeypatch):
-    monkeypatch.setattr("core.data.string_array.STRETCH", 7)
+def test_a_text_is_found_where_python_finds_it_also_over_ends():
     draw = np.random.default_rng(0)
     names = ["".join(draw.choice(["a", "b", "A"], size)) for size in draw.integers(0, 6, 60)]
     texts = StringArray.of(names)
