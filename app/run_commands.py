@@ -89,7 +89,7 @@ class RunCommands(QObject):
             root = "" if document.table is None else document.table.dataset.root
             here = find_moved(photos, contents, source, root, document.row_of)
             if photos and not here:
-                panel.notice.alarm(tr("Open {folder} to see its photos.", folder=source))
+                panel.notice.alarm(tr("Open {folder}, or the folder that has its photos now.", folder=source))
                 return
             photos, lost = here, len(photos) - len(here)
         cell = folder / BEST, photos, truth, predicted

@@ -164,7 +164,7 @@ def test_the_cells_of_a_run_need_its_files_and_the_photos_it_learned_from_also_e
     for data, source in (("/photos/apples", "/photos/apples"), (str(tmp_path / MANIFEST), "/photos/tomatoes")):
         (runs / "one" / "config.json").write_text(json.dumps({"data": data}))
         program.run_commands.open_cell("a", "b")
-        assert panel.notice.text.text() == f"Open {source} to see its photos."
+        assert panel.notice.text.text() == f"Open {source}, or the folder that has its photos now."
     split.unlink()
     for data, lost in ((program.document.source, "split.csv"), (None, "config.json")):
         (runs / "one" / "config.json").write_text(json.dumps({"data": data}))
