@@ -2,6 +2,8 @@
 
 import json
 from dataclasses import replace
+from hashlib import sha256
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -148,7 +150,7 @@ def runs(home, qtbot):
     return place
 
 
-def test_the_cells_of_a_run_need_its_files_and_the_photos_it_learned_from_also_edited_ones(runs, program, tmp_path):
+def test_the_cells_of_a_run_need_its_files_and_photos_also_edited_and_moved_ones(runs, program, tmp_path, monkeypatch):
     assert {run.name: run.dataset for run in list_runs(runs)} == {"one": "tomatoes", "two": "apples"}
     write_edits(tmp_path, Edits(source="/photos/tomatoes"))
     assert dataset_name(str(tmp_path / MANIFEST)) == "tomatoes"
@@ -165,6 +167,12 @@ def test_the_cells_of_a_run_need_its_files_and_the_photos_it_learned_from_also_e
         (runs / "one" / "config.json").write_text(json.dumps({"data": data}))
         program.run_commands.open_cell("a", "b")
         assert panel.notice.text.text() == f"Open {source}, or the folder that has its photos now."
+    monkeypatch.setattr("app.panels.train.gallery.GalleryDialog", dialog := Mock())
+    content = sha256((photo := tmp_path / "photos" / "healthy" / "0.png").read_bytes()).hexdigest()
+    split.write_text(f"path,label,split,sha256\n/photos/tomatoes/healthy/0.png,a,val,{content}\n../gone.png,a,val,0\n")
+    program.run_commands.open_cell("a", "b")
+    assert dialog.call_args.args[-3] == [str(photo)]
+    assert "1 photo of this class is not in" in dialog.return_value.notice.alarm.call_args.args[0]
     split.unlink()
     for data, lost in ((program.document.source, "split.csv"), (None, "config.json")):
         (runs / "one" / "config.json").write_text(json.dumps({"data": data}))

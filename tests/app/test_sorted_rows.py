@@ -1,7 +1,5 @@
 """Tables: sorted by a click and searched, few rows at once and many beside the event loop."""
 
-import time
-
 import pytest
 from PySide6.QtCore import QPersistentModelIndex, Qt
 
@@ -111,30 +109,6 @@ def test_rows_that_come_while_many_are_arranged_are_not_forgotten(model, qtbot):
     qtbot.waitUntil(lambda: names(model) == ["a", "b", "B2", "Á"])
     model.sort(1)
     model.close()
-
-
-def test_a_click_on_a_heading_is_drawn_before_a_thread_computes(qapp, qtbot, monkeypatch):
-    asked = {True: 0, False: 0}
-    slow = Column("slow", COLUMNS[1].text, lambda r: time.sleep(2e-5) or r[1])
-    rows = RowsModel((COLUMNS[0], slow))
-    rows.show_rows([(str(at), float(-at)) for at in range(4 * MANY)])
-    view = sorted_view(rows, "rows")
-    qtbot.addWidget(view)
-    value = RowsModel.value
-
-    def counted(*arguments):
-        asked[rows.arranging and not rows._sort_timer.isActive()] += 1
-        return value(*arguments)
-
-    view.resize(600, 400)
-    view.show()
-    qtbot.wait(100)
-    monkeypatch.setattr(RowsModel, "value", counted)  # no method of Qt's: PySide would call the freed function later
-    view.sortByColumn(1, UP)
-    qtbot.waitUntil(lambda: rows.place(0) == 4 * MANY - 1)
-    assert rows.index(0, 0).data() == str(4 * MANY - 1)
-    assert asked[False] > 200
-    assert asked[True] < 100, "each text that is asked for beside the thread may wait for its turn"
 
 
 def test_a_click_on_a_heading_computes_only_what_is_measured_and_drawn(model, qtbot, monkeypatch):

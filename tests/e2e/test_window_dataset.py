@@ -23,7 +23,6 @@ def panel(start, qtbot, tmp_path):
     program = start()
     drop(program.window, [folder])
     made = program.window.page("dataset")
-    made.program = program
     qtbot.waitUntil(lambda: made.photos.rowCount() == 62)
     return made
 
