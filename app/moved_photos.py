@@ -80,10 +80,10 @@ def find_moved(
     folder, found = os.path.dirname(source) if source.lower().endswith(".csv") else source, list[str]()
     folders = {folder, os.path.realpath(folder)}  # manifests that the window wrote name the real folder
     for file, content in zip(files, contents, strict=True):
-        places = (os.path.join(root, os.path.relpath(file, folder)) for folder in folders)
-        place = next((place for place in places if row_of(place) is not None), "")
-        with suppress(OSError):
+        with suppress(OSError, ValueError):  # it has gone meanwhile, or is on another drive
+            places = (os.path.join(root, os.path.relpath(file, folder)) for folder in folders)
+            place = next((place for place in places if row_of(place) is not None), "")
             if place and len(found) < CHECKED and sha256(Path(place).read_bytes()).hexdigest() != content:
                 return []
-        found += [place] if place else []
+            found += [place] if place else []
     return found
