@@ -53,7 +53,7 @@ def find_edits(folder: Path, own: Edits, dataset: Dataset, report: ReportProgres
             identity, gone = edits.identity, not os.path.exists(edits.source)
             if identity in ("", mine, *own.earlier) or mine and not (gone and mine in edits.earlier):
                 continue
-            if not (gone and identity in found) and _are_same(edits, dataset, report):
+            if _are_same(edits, dataset, report):
                 found[identity] = edits
     continued = {mark for identity, edits in found.items() for mark in edits.earlier if mark != identity}
     return [edits for identity, edits in found.items() if identity not in continued] or list(found.values())

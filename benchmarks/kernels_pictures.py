@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import cv2
-import numpy as np
-
 from benchmarks.curves import draw_curves
-from core.laboratory.plot import GREY, WIDTH, Point, draw_roofline, draw_text, save_png
-from core.ops.contract import Array
+from core.laboratory.plot import Point, draw_bars, draw_roofline, save_png
 
 RESULTS = Path(__file__).parent / "results"
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 LAYER = "3x3 27px 64->256"
 DIRECTIONS = ("forward", "backward_input", "backward_weight")
-GREEN = (80, 140, 40)
-BLUE = (180, 110, 40)
-"""Colour of the bars of libraries; ours are green."""
-VENDOR_LIBRARIES = frozenset({"cublas", "cudnn", "pytorch", "torch"})
 
 
 def draw_all(gpu: Mapping[str, Any], digits: Mapping[str, Any], ways: Mapping[str, Any] | None) -> None:
@@ -117,30 +108,6 @@ def draw_paper() -> None:
         picture = draw_curves(f"SqueezeNet 1.0 from scratch, {photos}", "epochs", "% correct, validation", lines,
                               range(0, 101, 20))  # fmt: skip
         save_png(picture, PICTURES / f"{result['benchmark']}.png")
-
-
-def draw_bars(title: str, unit: str, bars: Sequence[tuple[str, float]]) -> Array:
-    """Draw horizontal bars on a logarithmic scale; bars of libraries have another colour."""
-    height = 110 + 34 * len(bars)
-    picture = np.full((height, WIDTH, 3), 255, np.uint8)
-    draw_text(picture, f"{title} ({unit}, logarithmic)", 20, 34, 0.7)
-    values = [value for _, value in bars if value > 0] or [1.0]  # nothing ran: an empty scale
-    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)) + 1e-9)
-    left, span = 360, WIDTH - 360 - 130
-
-    def at(value: float) -> int:
-        return left + round(span * (math.log10(value) - low) / max(high - low, 1))
-
-    for decade in range(low, high + 1):
-        cv2.line(picture, (at(10.0**decade), 55), (at(10.0**decade), height - 40), GREY, 1)
-        draw_text(picture, f"{10.0**decade:,.10g}", at(10.0**decade) - 12, height - 16, 0.45)
-    for k, (name, value) in enumerate(bars):
-        y = 62 + 34 * k
-        draw_text(picture, name, 20, y + 18, 0.5)
-        theirs = VENDOR_LIBRARIES & set(name.lower().replace(",", " ").split())
-        cv2.rectangle(picture, (left, y), (max(at(value), left + 2), y + 22), BLUE if theirs else GREEN, -1)
-        draw_text(picture, f"{float(f'{value:.3g}'):,.10g}", max(at(value), left) + 8, y + 17, 0.5)
-    return picture
 
 
 def bars(name: str, title: str, unit: str, values: Mapping[str, float]) -> None:

@@ -1,4 +1,4 @@
-"""``leafclinic lab``: compares kernels and networks on this machine, as tables and JSON.
+"""``leafclinic lab``: compares kernels and networks on this machine, as tables, JSON and pictures.
 
 `core.laboratory.options` describes the commands.
 """
@@ -30,7 +30,7 @@ from core.laboratory.gpu_plans import Planned, explain_plan, plans, tune_plans
 from core.laboratory.kernel_comparison import CASES, UPDATES, compare_kernels, list_kernels
 from core.laboratory.mnist import RECIPES, MnistRecipe, digit_graph, learn, predict
 from core.laboratory.options import COMPARED, make_parser
-from core.laboratory.plot import draw_roofline, save_png
+from core.laboratory.plot import draw_bars, draw_roofline, save_png
 from core.laboratory.timing import Timing
 from core.ops.contract import Arrays
 from core.plan import choose_device, cuda_problem
@@ -93,7 +93,8 @@ def run_conv(arguments: argparse.Namespace) -> None:
             print(f"  {algorithm:22} {1e3 * done.seconds:15.2f} {first / done.seconds:9.1f}x "
                   f"{done.loss:10.4f} {100 * (done.accuracy or 0):12.1f} %", flush=True)
             results.append({**asdict(lesson), **asdict(done)})
-    _write_figures(arguments, results)
+    bars = [(f"{r['algorithm']}, {r['batch']}", 1e3 * r["seconds"]) for r in results]
+    _save(arguments, results, lambda: draw_bars("one training iteration", "milliseconds", bars))
 
 
 def make_reporter(title: str, arguments: argparse.Namespace) -> ReportStage:
@@ -147,7 +148,8 @@ def run_kernels(arguments: argparse.Namespace) -> None:
                 wrong += [] if found.reason or found.right else [f"{kernel.algorithm} of {op}, {direction}"]
                 results.append({"op": op, "direction": direction, "case": name, "algorithm": kernel.algorithm,
                                 "milliseconds": found.milliseconds, "error": found.error, "reason": found.reason})
-    _write_figures(arguments, results)
+    bars = [(f"{r['op']} {r['direction']} {r['algorithm']}", r["milliseconds"]) for r in results if not r["reason"]]
+    _save(arguments, results, lambda: draw_bars("kernels", "milliseconds", bars))
     if wrong:
         raise DeviceError(f"These kernels exceed their tolerance: {'; '.join(wrong)}.")
 
@@ -169,8 +171,9 @@ def _print_studies(arguments: argparse.Namespace, found: Any, peaks: Mapping[boo
             shares += f" {100 * t.gflops / peaks[t.halved]:10.0f} %" if peaks else ""
             print(f"  {t.algorithm:20} {t.milliseconds:10.4f} {t.gflops:10,.1f} {t.gflops / ran[0].gflops:9.1f}x "
                   f"{shares}".rstrip(), flush=True)
+    bars = [(f"{n} {t.algorithm}", t.gflops) for n, found in results.items() for t in found if not t.refusal]
     plain = {name: [asdict(t) for t in found] for name, found in results.items()}
-    _write_figures(arguments, plain)
+    _save(arguments, plain, lambda: draw_bars("kernels", "GFLOP/s", bars))
 
 
 def run_roofline(arguments: argparse.Namespace) -> None:
@@ -187,9 +190,7 @@ def run_roofline(arguments: argparse.Namespace) -> None:
         print(f"{t.layer[-22:]:22} {t.direction:15} {t.kernel:21} {t.milliseconds:7.3f} "
               f"{100 * t.milliseconds / total:5.1f} % {t.gflops:7,.0f} {t.gigabytes:7,.1f} "
               f"{100 * t.of_peak:5.0f} %")
-    _write_figures(arguments, [asdict(t) for t in times])
-    if arguments.png:
-        save_png(draw_roofline(title, studies.points(times), gflops, gigabytes), arguments.png)
+    _save(arguments, [asdict(t) for t in times], lambda: draw_roofline(title, studies.points(times), gflops, gigabytes))
 
 
 def run_algorithms(arguments: argparse.Namespace) -> None:
@@ -208,7 +209,8 @@ def run_algorithms(arguments: argparse.Namespace) -> None:
             print(f"  {module:20} forward {forward:10.3f} ms, backward {backward:10.3f} ms")
         results.append({"model": arguments.model, "batch": batch, "image_size": size, **asdict(found)})
         _write_figures(arguments, results)  # an algorithm may take minutes
-    _write_figures(arguments, results)
+    bars = [(f"{r['device']} {r['algorithm']} {r['precision']}", r["milliseconds"]) for r in results if not r["reason"]]
+    _save(arguments, results, lambda: draw_bars("forward and backward pass", "milliseconds", bars))
 
 
 def run_sweep(arguments: argparse.Namespace) -> None:
@@ -220,7 +222,8 @@ def run_sweep(arguments: argparse.Namespace) -> None:
         line = found.refusal or f"{found.photos_per_second:14,.1f} {1e3 * found.batch / found.photos_per_second:12.3f}"
         print(f"{found.batch:6} {found.image_size:7} {line}", flush=True)
         results.append(asdict(found))
-    _write_figures(arguments, results)
+    bars = [(f"{r['image_size']} px, batch {r['batch']}", r["photos_per_second"]) for r in results if not r["refusal"]]
+    _save(arguments, results, lambda: draw_bars(arguments.model, "photos per second", bars))
 
 
 def run_mnist(arguments: argparse.Namespace) -> None:
@@ -284,6 +287,12 @@ def _read_photo(path: Path) -> Any:
 def _write_figures(arguments: argparse.Namespace, figures: Any) -> None:
     if arguments.json:
         write_file(arguments.json, json.dumps(figures, indent=1) + "\n")
+
+
+def _save(arguments: argparse.Namespace, figures: Any, draw: Any) -> None:
+    _write_figures(arguments, figures)
+    if arguments.png:
+        save_png(draw(), arguments.png)
 
 
 def run_explain(arguments: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -20,6 +21,7 @@ from app.moved_photos import find_edits, mark_photos
 from app.paths import PHOTO_FOLDERS
 from app.task import Task
 from app.translation import tr
+from app.viewmodels.photos import Search
 from core.data.dataset import Dataset, ReportProgress
 from core.errors import StorageError
 from core.ops.contract import Array
@@ -28,6 +30,8 @@ from core.storage import storage_error
 SAVE_MS: Final = 400
 """Edits are written this long after the last one, so that moving a thousand photos writes once."""
 
+NEEDS_NORMALISING: Final = re.compile(r"^/|//|/$|(^|/)\.\.?(/|$)|[:\\]").search
+"""Matches absolute paths and paths with empty or dot components."""
 _Opened: TypeAlias = tuple[project.EditedDataset, project.Edits, dict[str, int], list[project.Edits]]
 
 
@@ -54,6 +58,7 @@ class Document(QObject):
         self.source = ""
         self.table: project.EditedDataset | None = None
         self.undo = QUndoStack(self)
+        self.search = Search(self)
         self.folder = Path()
         self._others = project.Edits()  # what is saved beside the table: names, and edits of photos it does not have
         self._rows: dict[str, int] = {}
@@ -111,6 +116,7 @@ class Document(QObject):
     def close(self) -> None:
         """Write pending edits and release the project."""
         self.cancel()
+        self.search.forget()
         self._wanted.clear()
         if self._writing is not None and self._writing.active:
             self._writing.dispose()
@@ -268,8 +274,12 @@ class Document(QObject):
 
 
 def places(dataset: Dataset) -> dict[str, int]:
-    """Rows by absolute path, without ".."."""
-    return {os.path.normpath(os.path.join(dataset.root, path)): row for row, path in enumerate(dataset.paths)}
+    """Rows by absolute path, without "..": fast, because few paths need normalising."""
+    root = os.path.join(os.path.normpath(dataset.root), "")
+    return {
+        os.path.normpath(os.path.join(root, path)) if NEEDS_NORMALISING(path) else root + path.replace("/", os.sep): row
+        for row, path in enumerate(dataset.paths)
+    }
 
 
 def _release(folder: Path, lock: QLockFile | None) -> None:

@@ -1,4 +1,4 @@
-"""The photos of the open dataset that pass the filter."""
+"""The photos of the open dataset that pass the filter, and the search in their names."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
-from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QStringListModel, Qt
+from PySide6.QtCore import QModelIndex, QObject, QPersistentModelIndex, QStringListModel, Qt, Signal
 
 from app.cards import disease_name
 from app.project import EditedDataset
+from app.task import Task
+from core.data.string_array import StringArray
 from core.ops.contract import Array
 
 PATH: Final = Qt.ItemDataRole.UserRole
@@ -52,3 +54,34 @@ class PhotoModel(QStringListModel):
         if role == EXCLUDED:
             return bool(self.table.excluded[row])
         return self._marks.get(row) if role == MARK else None
+
+
+@final
+class Search(QObject):
+    """`mask` returns a known result at once; otherwise it searches, and `found` says when to ask again."""
+
+    found = Signal()
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._asked: tuple[StringArray, str] | None = None
+        self._mask: Array | None = None
+        self._task: Task | None = None
+
+    def mask(self, texts: StringArray, wanted: str) -> Array | None:
+        """Bool ``(N,)``: the strings that contain `wanted`, ignoring case; None while the search runs."""
+        if self._asked is None or self._asked[0] is not texts or self._asked[1] != wanted:
+            self.forget()
+            self._asked = (texts, wanted)
+            self._task = Task(lambda report, cancelled: texts.holding(wanted, cancelled), self, done=self._on_done)
+        return self._mask
+
+    def forget(self) -> None:
+        """Cancel the search and release the texts."""
+        self._asked = self._mask = None
+        if self._task is not None:
+            self._task.cancel()
+
+    def _on_done(self, mask: Array) -> None:
+        self._mask = mask
+        self.found.emit()

@@ -14,6 +14,7 @@ from pyqtgraph.exporters import ImageExporter
 from pyqtgraph.graphicsItems.ScatterPlotItem import drawSymbol
 from PySide6.QtCore import QBuffer, QSize, Qt
 from PySide6.QtGui import QColor, QIcon, QPainter, QPen, QPixmap
+from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QCheckBox, QGraphicsItem
 
 from app.theme import Theme, mixed
@@ -23,6 +24,7 @@ from app.widgets.chart import SIDES, make_chart, paint_chart
 from app.widgets.layouts import Flow, Wrapping, column
 from app.widgets.parts import label
 from core.storage import write_file
+from core.text import csv_text
 
 STYLES: Final = (Qt.PenStyle.SolidLine, Qt.PenStyle.DashLine, Qt.PenStyle.DotLine, Qt.PenStyle.DashDotLine)
 SYMBOLS: Final = ("o", "t", "s", "d", "+", "x", "star", "p")
@@ -56,7 +58,7 @@ class CurvePlot(Wrapping):
         self.plot.getViewBox().sigRangeChangedManually.connect(self._on_zoomed)
         for axis in map(self.plot.getAxis, SIDES):
             axis.enableAutoSIPrefix(False)  # a loss of 0.0004 is not 0.4 thousandths
-            axis.setCacheMode(QGraphicsItem.CacheMode.DeviceCoordinateCache)  # else fonts are resolved on every replay
+        self._cache_axes(QGraphicsItem.CacheMode.DeviceCoordinateCache)
         self._legend = Flow()
         self.setLayout(column(self.title, self._legend, (self.plot, 1), spacing=4))
         theme.changed.connect(self._paint)
@@ -113,19 +115,44 @@ class CurvePlot(Wrapping):
         self._zoomed = True
 
     def export(self, path: Path) -> None:
-        """Write the visible curves as PNG; the run's folder has them as CSV and SVG. Raises StorageError."""
-        buffer, shown = QBuffer(), [curve for curve in self.curves if self.is_shown(curve.name)]
+        """Write the visible curves in the format of the file name: .png, .svg or .csv. Raises StorageError."""
+        buffer, kind = QBuffer(), path.suffix.lower()
+        shown = [curve for curve in self.curves if self.is_shown(curve.name)]
+        if kind == ".csv":
+            rows = [[curve.name, *values] for curve in shown for values in np.column_stack([curve.x, curve.y]).tolist()]
+            write_file(path, csv_text([["curve", "epoch", self.title.text()], *rows]))
+            return
         self.plot.setTitle("&nbsp; ".join(  # the boxes above are not part of it
             f"<span style='color: {self._lines[curve.name].opts['pen'].color().name()}'>■</span> "
             f"{html.escape(tr(curve.name))}" for curve in shown
         ), color=self._theme.colours.text)  # fmt: skip
         self.plot.plotItem.layout.activate()
-        exporter = ImageExporter(self.plot.plotItem)
-        exporter.parameters()["background"] = QColor(self._theme.colours.surface)
-        exporter.parameters()["width"] = IMAGE_WIDTH
-        exporter.export(toBytes=True).save(buffer, "PNG")
+        if kind == ".svg":
+            self._draw_vectors(buffer)
+        else:
+            exporter = ImageExporter(self.plot.plotItem)
+            exporter.parameters()["background"] = QColor(self._theme.colours.surface)
+            exporter.parameters()["width"] = IMAGE_WIDTH
+            exporter.export(toBytes=True).save(buffer, "PNG")
         self.plot.setTitle(None)
         write_file(path, bytes(buffer.data().data()))
+
+    def _draw_vectors(self, target: QBuffer) -> None:
+        """Draw as SVG by Qt: pyqtgraph's exporter cannot read the closed paths that Qt writes for markers."""
+        drawing = QSvgGenerator()
+        drawing.setOutputDevice(target)
+        drawing.setResolution(self.plot.logicalDpiX())
+        drawing.setSize(self.plot.size())
+        drawing.setViewBox(self.plot.rect())
+        self._cache_axes(QGraphicsItem.CacheMode.NoCache)
+        with QPainter(drawing) as painter:
+            self.plot.render(painter, self.plot.rect())
+        self._cache_axes(QGraphicsItem.CacheMode.DeviceCoordinateCache)
+
+    def _cache_axes(self, mode: QGraphicsItem.CacheMode) -> None:
+        """Qt draws cached axes as pixels: an axis is a QPicture whose fonts are resolved on every replay."""
+        for axis in map(self.plot.getAxis, SIDES):
+            axis.setCacheMode(mode)
 
     def is_shown(self, name: str) -> bool:
         return name in self.boxes and self.boxes[name].isChecked()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, final
 
 import numpy as np
@@ -12,6 +12,8 @@ from core.ops.contract import Array
 ENCODING: Final = "utf-8"
 ERRORS: Final = "surrogateescape"
 """File names on Linux are bytes; names that are not UTF-8 survive a round trip this way."""
+STRETCH: Final = 4096
+"""Strings searched between two checks for cancellation."""
 
 
 @final
@@ -49,16 +51,29 @@ class StringArray:
         """The strings at these indices, in this order."""
         return StringArray.of(self[row] for row in rows)
 
-    def holding(self, wanted: str) -> Array:
-        """Which strings contain `wanted`, ignoring case, bool ``(N,)``."""
+    def holding(self, wanted: str, cancelled: Callable[[], bool] = lambda: False) -> Array:
+        """Which strings contain `wanted`, ignoring case, bool ``(N,)``; False for those after `cancelled`."""
         folded = wanted.casefold()
-        if self._block.isascii():
-            return _holding(self._block.lower(), self._ends, folded.encode(ENCODING, ERRORS))
-        return np.fromiter((folded in text.casefold() for text in self), bool, len(self))
+        found = np.zeros(len(self), bool)
+        for first in range(0, len(self), STRETCH):
+            if cancelled():
+                break
+            ends = self._ends[first : first + STRETCH]
+            start = int(self._ends[first - 1]) if first else 0
+            block = self._block[start : int(ends[-1])]
+            rows = slice(first, first + len(ends))
+            if block.isascii():
+                found[rows] = _holding(block.lower(), ends - start, folded.encode(ENCODING, ERRORS))
+            else:
+                found[rows] = [folded in self[row].casefold() for row in range(first, first + len(ends))]
+        return found
 
 
 def _holding(block: bytes, ends: Array, wanted: bytes) -> Array:
-    """Which of the strings that end at `ends` contain the bytes `wanted`; a match must not cross an end."""
+    """Which of the strings that end at `ends` contain the bytes `wanted`; a match must not cross an end.
+
+    NumPy operations release the interpreter lock, so that the window stays responsive during a search.
+    """
     found = np.zeros(len(ends), bool)
     if not wanted:
         return ~found

@@ -67,6 +67,7 @@ def make_parser() -> argparse.ArgumentParser:
             made.add_argument("--device", default=device, choices=DEVICES, help="auto: the GPU if there is one")
         if figures:
             made.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
+            made.add_argument("--png", type=Path, metavar="FILE", help="write a plot to this file")
         return made
 
     for add in (add_convolutions, add_kernels, add_networks, add_digits):
@@ -107,7 +108,6 @@ def add_kernels(command: AddCommand) -> None:
 def add_networks(command: AddCommand) -> None:
     roofline = command("roofline", "roofline of the kernels of a training step",
                        "Prints the 25 slowest kernels; the plot shows all.")
-    roofline.add_argument("--png", type=Path, metavar="FILE", help="write a plot to this file")
     sweep = command("sweep", "photos per second by batch size and image size",
                     "Measures LeafClinic only; benchmarks.sweep compares with PyTorch.")
     algorithms = command("algorithms", "time of a training iteration by every algorithm",

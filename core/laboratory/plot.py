@@ -1,4 +1,4 @@
-"""Roofline plots, drawn with OpenCV and saved as PNG."""
+"""Bar charts and roofline plots, drawn with OpenCV and saved as PNG."""
 
 from __future__ import annotations
 
@@ -19,6 +19,10 @@ HEIGHT: Final = 640
 MARGIN: Final = 90
 INK: Final = (40, 40, 40)
 GREY: Final = (200, 200, 200)
+GREEN: Final = (80, 140, 40)
+BLUE: Final = (180, 110, 40)
+"""Colour of the bars of libraries; ours are green."""
+VENDOR_LIBRARIES: Final = frozenset({"cublas", "cudnn", "pytorch", "torch"})
 COLOURS: Final = (
     (180, 110, 40), (60, 140, 60), (60, 60, 190), (150, 60, 150), (30, 140, 190), (110, 110, 110), (20, 20, 20),
     (190, 160, 30),
@@ -38,6 +42,30 @@ class Point:
 
 def save_png(picture: Array, path: Path) -> None:
     write_file(path, cv2.imencode(".png", picture)[1].tobytes())
+
+
+def draw_bars(title: str, unit: str, bars: Sequence[tuple[str, float]]) -> Array:
+    """Draw horizontal bars on a logarithmic scale; bars of libraries have another colour."""
+    height = 110 + 34 * len(bars)
+    picture = np.full((height, WIDTH, 3), 255, np.uint8)
+    draw_text(picture, f"{title} ({unit}, logarithmic)", 20, 34, 0.7)
+    values = [value for _, value in bars if value > 0] or [1.0]  # nothing ran: an empty scale
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)) + 1e-9)
+    left, span = 360, WIDTH - 360 - 130
+
+    def at(value: float) -> int:
+        return left + round(span * (math.log10(value) - low) / max(high - low, 1))
+
+    for decade in range(low, high + 1):
+        cv2.line(picture, (at(10.0**decade), 55), (at(10.0**decade), height - 40), GREY, 1)
+        draw_text(picture, f"{10.0**decade:,.10g}", at(10.0**decade) - 12, height - 16, 0.45)
+    for k, (name, value) in enumerate(bars):
+        y = 62 + 34 * k
+        draw_text(picture, name, 20, y + 18, 0.5)
+        theirs = VENDOR_LIBRARIES & set(name.lower().replace(",", " ").split())
+        cv2.rectangle(picture, (left, y), (max(at(value), left + 2), y + 22), BLUE if theirs else GREEN, -1)
+        draw_text(picture, f"{float(f'{value:.3g}'):,.10g}", max(at(value), left) + 8, y + 17, 0.5)
+    return picture
 
 
 def draw_roofline(title: str, points: Sequence[Point], gflops: float, gigabytes: float) -> Array:

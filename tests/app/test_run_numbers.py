@@ -104,12 +104,15 @@ def test_the_photos_of_another_folder_are_not_taken_for_the_running_ones(panel, 
     assert panel.setup.data.text() == "Photos: apples"
 
 
-def test_exported_curves_are_named_and_replace_no_file(panel, model, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", ["png", "svg", "csv"])
+def test_exported_curves_are_named_and_replace_no_file(panel, model, tmp_path, monkeypatch, kind):
     model.view.read([STARTED, *map(step, range(1, 7)), BEST, LAST])
     panel.redraw()
-    chosen = [tmp_path / "a.png", tmp_path / "a.png", tmp_path / "missing" / "a.png"]
+    chosen = [tmp_path / f"a.{kind}", tmp_path / f"a.{kind}", tmp_path / "missing" / f"a.{kind}"]
     for at, said in enumerate(("a-loss", "a-loss-2", "could not be saved")):
         monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_, at=at: (str(chosen[at]), ""))
         panel.curves._on_export()
         assert said in panel.notice.text.text()
-    assert len(list(tmp_path.glob("*.png"))) == 6
+    assert len(list(tmp_path.glob(f"*.{kind}"))) == 6
+    if kind == "svg":
+        assert "validation" in (tmp_path / "a-loss.svg").read_text()

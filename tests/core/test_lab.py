@@ -19,7 +19,7 @@ from core.errors import EXIT_INTERRUPTED, EXIT_WRONG_INPUT
 from core.laboratory import kernel_comparison, mnist, studies
 from core.laboratory.algorithms import Iteration, add_up
 from core.laboratory.kernel_comparison import solve
-from core.laboratory.plot import HEIGHT, MARGIN, Point, draw_roofline
+from core.laboratory.plot import HEIGHT, MARGIN, Point, draw_bars, draw_roofline
 from core.laboratory.timing import Timing
 from core.plan import cuda_problem
 from tests.core.data.test_idx import idx
@@ -43,8 +43,9 @@ def run_conv(digits, *more):
 def test_ways_to_convolve_are_timed_and_agree_with_a_file_and_without_pytorch(few_digits, capsys, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setattr(lab.pytorch_baseline, "find_spec", lambda name: None)
-    out = few_digits / "conv.json"
-    assert run_conv(few_digits, "--algorithms", "im2col", "plan", "PyTorch", "--json", str(out)) == 0
+    out, picture = few_digits / "conv.json", few_digits / "conv.png"
+    more = ("--json", str(out), "--png", str(picture))
+    assert run_conv(few_digits, "--algorithms", "im2col", "plan", "PyTorch", *more) == 0
     printed = capsys.readouterr()
     assert "\n  im2col " in printed.out
     assert "pip install '.[compare]'" in printed.out
@@ -52,6 +53,7 @@ def test_ways_to_convolve_are_timed_and_agree_with_a_file_and_without_pytorch(fe
     results = json.loads(out.read_text())
     assert [r["algorithm"] for r in results[:2]] == ["im2col", "plan"]
     assert abs(results[0]["loss"] - results[1]["loss"]) < 1e-4
+    assert cv2.imread(str(picture)).shape[1] == 1000
 
 
 @pytest.mark.thorough
@@ -130,7 +132,7 @@ def test_numbers_that_mean_nothing_are_refused(arguments, said, few_digits, caps
     (["conv", "--algorithms", "winograd"], "--algorithms: on cpu there are naive, vectorised"),
     (["conv", "--examples", "7"], "there are 16 training digits"),
     (["conv", "--examples", "17"], "there are 16 training digits"),
-    (["roofline", "--json", "none/x.json", "--png", "none/x.png"], "--png: there is no folder"),
+    (["conv", "--json", "none/x.json", "--png", "none/x.png"], "--png: there is no folder"),
     (["roofline", "--device", "cpu", "--model", "mlp", "--image-size", "28", "--precision", "mixed"],
      "mixed needs --device cuda"),
     (["matmul", "--device", "cpu"], "on a GPU only"), (["mnist", "predict"], "with --photos"),
@@ -190,7 +192,10 @@ def test_digits_become_photos_that_a_network_learns_from(few_digits, tmp_path, c
     assert "not an empty folder" in capsys.readouterr().err
 
 
-def test_a_roofline_shows_every_point():
+def test_pictures_show_every_bar_and_point():
+    bars = draw_bars("title", "ms", [("one", 0.5), ("two", 300.0)])
+    assert (bars == (80, 140, 40)).all(-1).any(1).sum() >= 44
+    assert not (draw_bars("nothing ran", "ms", []) == (80, 140, 40)).all(-1).any()
     roof = draw_roofline("title", [Point("a", "forward", 2.0, 2e-4), Point("b", "backward_input", 30.0, 90.0)], 200, 30)
     for colour in ((180, 110, 40), (60, 140, 60)):
         assert (roof == colour).all(-1).any(1).nonzero()[0].max() <= HEIGHT - MARGIN + 6, "above the axis"

@@ -1,6 +1,7 @@
 """The Dataset place: search, leave out, move, rename, examine, preview."""
 
 from pathlib import Path
+from threading import get_ident
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from PySide6.QtGui import QPixmap
 from PySide6.QtWidgets import QInputDialog
 
 from app import resources
+from core.data.string_array import StringArray
 from tests.helpers.window import drop, write_folder
 
 pytestmark = pytest.mark.gui
@@ -25,6 +27,27 @@ def panel(start, qtbot, tmp_path):
     made = program.window.page("dataset")
     qtbot.waitUntil(lambda: made.photos.rowCount() == 62)
     return made
+
+
+def test_a_search_is_made_beside_the_event_loop(panel, qtbot, monkeypatch):
+    """A million names take half a second: the photos stay until the answer is there, and the last question counts."""
+    searched, holding = [], StringArray.holding
+
+    def hold(texts, wanted, cancelled):
+        searched.append((wanted, get_ident()))
+        return holding(texts, wanted, cancelled)
+
+    monkeypatch.setattr(StringArray, "holding", hold)
+    for text in ("rust", "broken"):
+        panel.search.setText(text)
+        panel.refresh()
+    assert panel.photos.rowCount() == 62
+    qtbot.waitUntil(lambda: panel.photos.rowCount() == 1)
+    assert get_ident() not in dict((thread, wanted) for wanted, thread in searched)
+    panel.refresh()
+    assert panel.photos.rowCount() == 1, "what is known is not looked for again"
+    panel.search.setText("no such photo")
+    qtbot.waitUntil(lambda: panel.photos.rowCount() == 0)
 
 
 def test_the_chosen_class_stays_chosen_when_its_photos_change_or_it_is_renamed(panel, qtbot, monkeypatch):

@@ -115,6 +115,7 @@ class DatasetPanel(QWidget):
         document.drawing.connect(self._on_drawing)
         for news in (document.failed, document.given_up, document.changed):
             news.connect(self._on_changed)
+        document.search.found.connect(self._on_search)
         self.classes.chosen.connect(lambda _: self._on_filter())
         self.classes.renamed.connect(document.rename)
         self.health.opened.connect(self.show_rows)
@@ -197,7 +198,7 @@ class DatasetPanel(QWidget):
         self.augmentation.refresh()
 
     def refresh(self) -> None:
-        """Fill the grid with the photos that pass the filters."""
+        """Fill the grid with the photos that pass the filters, after a search has finished."""
         table = self._document.table
         if table is None:
             return
@@ -210,7 +211,12 @@ class DatasetPanel(QWidget):
             keep &= table.excluded == (which == "excluded")
         wanted = self.search.text().strip().casefold()
         if wanted:
-            keep &= table.dataset.paths.holding(wanted)
+            hits = self._document.search.mask(table.dataset.paths, wanted)
+            if hits is None:
+                self.shown.setText(tr("Searching…"))
+                self.photos.show(table, self.photos.rows if table is self.photos.table else np.empty(0, np.int64))
+                return
+            keep &= hits
         rows = np.flatnonzero(keep) if self._listed is None else self._listed[keep[self._listed]]
         self.photos.show(table, rows, self._marks)
         what = self._listed_as if self._listed is not None else ""

@@ -46,7 +46,7 @@ class CurvesPane(QWidget):
         hint = label(tr("Drag: move. Wheel: zoom. Click a name: hide it."), "caption")
         hint.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         reset = button(tr("Whole curve"), self.reset_zoom, "flat", tr("Reset the zoom"))
-        export = button(tr("Export…"), self._on_export, "flat", tr("Save the visible curves as PNG"))
+        export = button(tr("Export…"), self._on_export, "flat", tr("Save the visible curves as PNG, SVG or CSV"))
         tools = row((hint, 1), reset, export)
         return holding(column((split, 3), (card(self.plots["rate"]), 2), tools, spacing=8))
 
@@ -74,13 +74,14 @@ class CurvesPane(QWidget):
         """Write one new file per plot, named after the given one; returns the files. Raises StorageError."""
         written = []
         for name, plot in self.plots.items():
-            place = unused(path.with_name(f"{path.stem}-{name}.png"))
+            place = unused(path.with_name(f"{path.stem}-{name}{path.suffix}"))
             plot.export(place)
             written.append(place)
         return written
 
     def _on_export(self) -> None:
-        if name := ask_target(self, tr("Export curves"), "curves.png", "PNG (*.png)"):
+        kinds = "PNG (*.png);;SVG (*.svg);;CSV (*.csv)"
+        if name := ask_target(self, tr("Export curves"), "curves.png", kinds):
             try:
                 written = self.export(Path(name))
                 show_written(self._notice, [str(path) for path in written])
