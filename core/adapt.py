@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -40,7 +39,7 @@ OLD_SECTIONS = (TEST, CALIBRATION, background_dependence.SECTION)
 """Sections measured with the old head."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     return run_command(adapt, argv)
 
 
@@ -147,7 +146,3 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", metavar="OUT.safetensors", default="", help="file to write")
     add_settings(parser, only=("data", "where", "label", "cache", "name", "device", "threads"))
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())

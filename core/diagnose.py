@@ -55,7 +55,7 @@ ALONE = ("json", "csv", "examine", "leaves", "report", "group")
 """Options that cannot be combined with --out."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str]) -> int:
     return command_line.run_command(diagnose, argv)
 
 
@@ -280,7 +280,3 @@ def make_parser() -> argparse.ArgumentParser:
                       "of a job array")  # fmt: skip
     many.add_argument("--merge", action="store_true", help="join the parts: leafclinic diagnose --merge RESULTS")
     return parser
-
-
-if __name__ == "__main__":
-    sys.exit(main())
