@@ -38,6 +38,8 @@ LONGEST: Final = 300
 """Characters of a path in a sentence; the end of a longer one is shown."""
 MOST_CLASSES: Final = 10_000
 """More distinct labels than this mean a wrong column."""
+LEAKAGE: Final = "Data leakage: "
+"""Start of sentences on evaluated photos that were trained on, or whose group was: the accuracy on them is too high."""
 ReportProgress: TypeAlias = Callable[[int, int], None]
 """Called with (done, total) from time to time; total is 0 if unknown. To stop the work, it raises."""
 ReportStage: TypeAlias = Callable[[str, int, int], None]
@@ -130,11 +132,6 @@ class Dataset:
 def clean_name(text: str) -> str:
     """A class or another name that is compared: without spaces around it, in Unicode's composed form (NFC)."""
     return normalize("NFC", text.strip())
-
-
-@final
-class LeakageNote(str):
-    """A sentence on evaluated photos that were trained on, or whose group was: the accuracy on them is too high."""
 
 
 def describe_skipped(skipped: tuple[Skipped, ...], kind: str = "photo") -> str:

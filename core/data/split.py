@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 
 from core.data.cache import PhotoCache
-from core.data.dataset import SPLITS, TEST, TRAIN, UNSPLIT, VALIDATION, Dataset, LeakageNote
+from core.data.dataset import SPLITS, TEST, TRAIN, UNSPLIT, VALIDATION, Dataset
 from core.data.manifest import open_manifest
 from core.data.string_array import ENCODING, ERRORS
 from core.errors import DataError
@@ -64,10 +64,9 @@ class Leak:
     held_out: int
     leaked: int
 
-    def describe(self) -> LeakageNote:
-        return LeakageNote(f"Data leakage: {self.leaked} of {self.held_out} validation and test photos have a photo of "
-                           "the same group in training or, of test photos, in validation. The accuracy measured on "
-                           "them is too high.")
+    def describe(self) -> str:
+        return (f"Data leakage: {self.leaked} of {self.held_out} validation and test photos have a photo of the same "
+                "group in training or, of test photos, in validation. The accuracy measured on them is too high.")
 
 
 def measure_leak(splits: Array, groups: Array) -> Leak:

@@ -19,7 +19,7 @@ from typing import final
 import numpy as np
 
 from core.config import RunConfig, to_dict
-from core.data.dataset import TRAIN, VALIDATION, Cancelled, LeakageNote
+from core.data.dataset import LEAKAGE, TRAIN, VALIDATION, Cancelled
 from core.device import PhotoBatch, StepResult
 from core.diagnosis.metrics import Metrics, compute_metrics
 from core.diagnosis.model_identity import BEST, default_name
@@ -151,7 +151,7 @@ class _Run:
     def run(self) -> Generator[events.Event, None, None]:
         yield self._started()
         for note in self._notes:
-            yield events.Warned(note, kind="leakage" if isinstance(note, LeakageNote) else "")
+            yield events.Warned(note, kind="leakage" if note.startswith(LEAKAGE) else "")
         self._ranks.limited = True
         reason = yield from self._epochs()
         self._ranks.limited = False  # the first rank alone writes
