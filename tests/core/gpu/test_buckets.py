@@ -49,7 +49,6 @@ def test_synchronized_sums_are_averaged_right_after_they_are_computed(monkeypatc
     assert found == [(number, launches[number].values[1]) for number in sums]
     assert len(ranks.calls) == len(sums) + (kind == "step")
     assert (settings.rank_photos, settings.counted) == (5, 1)
-    plan.close()
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_0", "squeezenet1_1_bn", "mobilenetv2"])
@@ -64,7 +63,6 @@ def test_every_float_is_averaged_once_and_not_written_afterwards(monkeypatch, na
     launches, trained = plan._lists["step"], plan.layout.trained
     assert driver.launches == before + len(launches)
     (count, early), (queued, [(start, first), result]) = ranks.calls
-    plan.close()
     assert (start, result) == (gradient, (scores, 2))
     assert [launch.kernel for launch in launches[queued - before - 1 :][:3]] == ["result", "norm", "result"]
     assert early == [(gradient + 4 * first, trained - first)]
