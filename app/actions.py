@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Final, final
+from typing import Final
 
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMainWindow
@@ -14,7 +14,6 @@ from app.translation import LANGUAGES, tr
 Keys = QKeySequence.StandardKey
 
 
-@final
 class Actions(SimpleNamespace):
     """The actions by their names in the table below."""
 

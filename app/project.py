@@ -8,7 +8,7 @@ import json
 import os
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -26,7 +26,6 @@ NAME_BYTES: Final = 200
 EDITS: Final = record({"excluded": listing(text), "moved": named(text), "names": named(text)})
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Edits:
     """Edits by path and name, so that they survive added and removed photos. `names` maps old to new classes."""
@@ -36,7 +35,6 @@ class Edits:
     names: dict[str, str] = field(default_factory=dict)
 
 
-@final
 @dataclass(slots=True, eq=False)
 class EditedDataset:
     """A dataset with all edits applied.

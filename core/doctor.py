@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from typing import Any, Final, final
+from typing import Any, Final
 
 from core.command_line import read_alone, run_command
 from core.cores import usable_cores
@@ -55,7 +55,6 @@ DIVISORS: Final = {
 """From the driver's units of the attributes to those of the sentences; 1 if not listed."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Check:
     """The state of one part of the machine; remedy: what to do if it is not well."""

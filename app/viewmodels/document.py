@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 from PySide6.QtCore import QLockFile, QObject, QTimer, Signal
@@ -31,7 +31,6 @@ NEEDS_NORMALISING: Final = re.compile(r"^/|//|/$|(^|/)\.\.?(/|$)|[:\\]").search
 """Matches absolute paths and paths with empty or dot components."""
 
 
-@final
 class Document(QObject):
     """What the Dataset page shows and training uses.
 
@@ -273,7 +272,6 @@ def _open(
     return project.apply_edits(dataset, edits), edits, places(dataset)
 
 
-@final
 class Edit(QUndoCommand):
     """An edit as two functions; pushing it on the stack does it."""
 

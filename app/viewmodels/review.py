@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 from PySide6.QtCore import QObject, Signal
@@ -20,7 +20,6 @@ from core.errors import StorageError
 from core.storage import write_file
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class SuspectPhoto:
     """A row of the table; probability: of the suggested label; agreeing: of the five nearest photos with it."""
@@ -32,7 +31,6 @@ class SuspectPhoto:
     agreeing: int
 
 
-@final
 class ReviewModel(ProcessModel):
     """Signals: `changed()` when the open suspects may have changed; `chosen(paths)`: photos to label next, the most
     informative first; `saved(path)`."""
@@ -138,7 +136,6 @@ def current_names(before: project.EditedDataset, now: project.EditedDataset) -> 
     return {name: now.classes[most[at]] if at in used else name for at, name in enumerate(before.classes)}
 
 
-@final
 class ConfirmedLabels:
     """Confirmed labels; a photo whose label is another one now is not confirmed. Raises StorageError on writing."""
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, TypeAlias, final
+from typing import Final, TypeAlias
 from unicodedata import normalize
 
 import numpy as np
@@ -50,14 +50,12 @@ def ignore(*progress: object) -> None:
     """Report no progress."""
 
 
-@final
 class Cancelled(LeafClinicError):
     """The user stopped the work. Photos decoded so far stay in the cache."""
 
     exit_code = EXIT_INTERRUPTED
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Skipped:
     """A photo that cannot be used, and the reason as a sentence."""
@@ -66,7 +64,6 @@ class Skipped:
     reason: str
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
     """Photos by row. Nothing is decoded yet, and files may turn out to be missing or broken.
@@ -154,7 +151,6 @@ def reasons(skipped: tuple[Skipped, ...]) -> str:
     return "; ".join(parts) + (f"; {rest} more for other reasons" if rest else "")
 
 
-@final
 class DatasetBuilder:
     """Collects the rows of a dataset, with the checks that folders and manifests share; `columns`: additional ones."""
 

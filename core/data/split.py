@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
 
 import numpy as np
 
@@ -55,7 +54,6 @@ def complete_splits(splits: Array, labels: Array, groups: Array, seed: int, vali
     return done
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Leak:
     """Numbers of held-out photos (validation and test), and of those of them whose group is also in training, or, of

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -21,7 +21,6 @@ KIND_NAMES: Final = {"judged": "evaluated"}
 """Kinds of photos in JSON that sentences name otherwise."""
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingPhotos:
     """marks: uint64 ``(N,)``, ascending, of the photos that weights were trained on; whole: it is all of them, False
@@ -53,7 +52,6 @@ def checked_marks(marks: Array, whole: object) -> TrainingPhotos:
     return TrainingPhotos(marks, whole)
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Overlap:
     """How many evaluated photos of a kind ("test", "validation", "field") are in the training photos."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 import cv2
 import numpy as np
@@ -30,7 +30,6 @@ COLOURS: Final = (
 """Colours of the points by group, in BGR."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Point:
     label: str

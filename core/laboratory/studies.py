@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from types import MappingProxyType
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -35,7 +35,6 @@ IN_A_GRAPH: Final = 20
 """Launches of a small kernel in one graph: starting the graph takes longer than the kernel."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Throughput:
     """Photos per second at one batch and photo size; refusal: why it is 0."""

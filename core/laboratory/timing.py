@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -26,7 +26,6 @@ SECONDS: Final = 0.5
 """Time limit for the repeats of one kernel."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Timing:
     """One kernel's median milliseconds, or why it cannot run; halved: its factors are rounded to bf16."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 from PySide6.QtCore import QModelIndex, Qt, QTimer
@@ -40,7 +40,6 @@ RECENT: Final = 4
 """Datasets opened before that are offered."""
 
 
-@final
 class DatasetPanel(QWidget):
     """Left: classes, quality, split, augmentation. Right: the photos chosen on the left."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import final
 
 import numpy as np
 from PySide6.QtCore import Signal
@@ -30,7 +29,6 @@ from core.percent import stated
 from core.training.run_folder import SPLIT
 
 
-@final
 class GalleryDialog(Dialog):
     """Validation photos of one true class that the network predicts as another (or correctly).
 
