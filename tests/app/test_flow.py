@@ -46,8 +46,7 @@ def cut(window) -> list[str]:
     return found
 
 
-def test_no_text_is_cut_at_the_smallest_window(language, start, qtbot):
-    program = start()
+def test_no_text_is_cut_at_the_smallest_window(language, program, qtbot):
     window, train = program.window, program.window.go("train")
     window.resize(1024, 640)
     program.training.view = RunView()

@@ -107,8 +107,7 @@ def diagnose_two_photos(program, train, qtbot, monkeypatch, tmp_path):
     assert rows[0]["label1"] == results[0].top[0][0]
 
 
-def test_from_the_demo_photos_to_a_table_of_diagnoses(start, qtbot, monkeypatch, tmp_path):
-    program = start()
+def test_from_the_demo_photos_to_a_table_of_diagnoses(program, qtbot, monkeypatch, tmp_path):
     qtbot.waitUntil(program.window.isActiveWindow)
     open_demo(program, qtbot, monkeypatch)
     assert len(program.document.table.classes) == 4
@@ -118,8 +117,7 @@ def test_from_the_demo_photos_to_a_table_of_diagnoses(start, qtbot, monkeypatch,
     diagnose_two_photos(program, train, qtbot, monkeypatch, tmp_path)
 
 
-def test_pause_kill_resume_and_close_while_training(start, qtbot, monkeypatch, answers):
-    program = start()
+def test_pause_kill_resume_and_close_while_training(program, qtbot, monkeypatch, answers):
     window, session = program.window, program.training
     open_demo(program, qtbot, monkeypatch)
     train = window.go("train")
