@@ -1,8 +1,10 @@
-"""Closes the plans of tests."""
+"""A driver without a GPU, and plans that are closed after each test."""
 
 import sys
 
 import pytest
+
+from tests.helpers.pretended_gpu import pretend
 
 
 @pytest.fixture(autouse=True)
@@ -12,3 +14,9 @@ def closed_plans(monkeypatch):
     device = sys.modules.get("core.gpu.driver.device")
     for plan in [*device._registered] if device else ():
         plan.close()
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """A pretended driver of 8 GiB in place of CUDA's."""
+    return pretend(monkeypatch)

@@ -24,11 +24,6 @@ from tests.helpers.gpu_network import batch_for, flattened_network, random_weigh
 from tests.helpers.pretended_gpu import pretend
 
 
-@pytest.fixture
-def driver(monkeypatch):
-    return pretend(monkeypatch)
-
-
 def training_plan(name="cnn", size=28, rule="adamw", precision="mixed", batch=6, **more):
     graph = with_loss(build(name, 5, size), 0.1, ())
     optimizer = Optimizer(rule, average=0.9)
@@ -40,7 +35,6 @@ def training_plan(name="cnn", size=28, rule="adamw", precision="mixed", batch=6,
 def test_weights_and_state_restore_as_they_went_in(driver):
     graph, plan = training_plan("squeezenet1_1_bn", 64)
     weights = random_weights(graph)
-    plan.load(weights)
     state = plan.state()
     assert set(state) == {"first", "second", "average", "step"}
     changed = {k: v + 1 if v.ndim else np.array(7) for k, v in state.items()}
@@ -68,7 +62,6 @@ def test_a_step_is_captured_once_and_then_replayed(driver):
 def test_a_reset_empties_the_device_and_brings_the_plan_back(driver, monkeypatch):
     graph, plan = training_plan(rule="sgd")
     weights, batch = random_weights(graph), batch_for(graph, 6)
-    plan.load(weights)
     assert plan.keep_photos(batch.photos)
     plan.train_step(batch, 0.1)
     seen, restore = [], CudaPlan.restore
@@ -188,7 +181,6 @@ def test_wrong_weights_states_and_batches_meet_sentences():
     weights = random_weights(graph)
     with pytest.raises(ModelFileError, match=r"conv1\.bias is missing"):
         plan.load({k: v for k, v in weights.items() if k != "conv1.bias"})
-    plan.load(weights)
     with pytest.raises(ModelFileError, match="'first'"):
         plan.load_state({"step": np.array(1)})
     batch = batch_for(graph, 6)
