@@ -16,6 +16,7 @@ from core.distributed.rank_environment import Heartbeat, PresenceFiles, RankEnvi
 from core.errors import DeviceError
 from core.gpu.driver.device import is_idle, open_device
 from core.gpu.driver.memory import Block
+from core.storage import write_file
 
 try:
     from nccl.bindings import nccl
@@ -120,9 +121,7 @@ class NcclCommunicator(Communicator):
 def _exchange(path: Path, made: bytes) -> bytes:
     """Write the identifier to a file, or wait for it."""
     if made:
-        part = path.with_suffix(".part")
-        part.write_bytes(made)
-        part.replace(path)
+        write_file(path, made)
         return made
     until = time.monotonic() + ID_SECONDS
     while not path.exists():
