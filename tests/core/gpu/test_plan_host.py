@@ -23,6 +23,8 @@ from core.training.step import take_step
 from tests.helpers.gpu_network import batch_for, flattened_network, random_weights
 from tests.helpers.pretended_gpu import pretend
 
+pytestmark = pytest.mark.usefixtures("driver")
+
 
 def training_plan(name="cnn", size=28, rule="adamw", precision="mixed", batch=6, **more):
     graph = with_loss(build(name, 5, size), 0.1, ())
@@ -124,7 +126,6 @@ def test_announced_photos_travel_while_the_step_before_them_computes(driver, mon
     assert not driver.blocks
 
 
-@pytest.mark.usefixtures("driver")
 def test_an_announced_batch_is_checked_once_before_its_step(monkeypatch):
     graph, plan = training_plan()
     first, second = batch_for(graph, 6, seed=0), batch_for(graph, 6, seed=1)
@@ -175,7 +176,6 @@ def test_the_largest_batch_that_fits_is_taken_where_none_is_asked_for(monkeypatc
     assert (parts.batch, whole) == (batch, 2 * batch)
 
 
-@pytest.mark.usefixtures("driver")
 def test_wrong_weights_states_and_batches_meet_sentences():
     graph, plan = training_plan()
     weights = random_weights(graph)
@@ -192,7 +192,6 @@ def test_wrong_weights_states_and_batches_meet_sentences():
         plan.predict(batch)
 
 
-@pytest.mark.usefixtures("driver")
 def test_every_launch_has_a_time_and_a_name():
     graph, plan = training_plan("mobilenetv2", 64, precision="float32")
     times = plan.time_kernels(batch_for(graph, 6))
@@ -210,7 +209,6 @@ def test_a_batch_of_one_part_is_one_replay_of_the_whole_step(driver):
     assert driver.replays == 2 + 3
 
 
-@pytest.mark.usefixtures("driver")
 def test_a_step_that_is_not_finite_does_not_count():
     graph, plan = training_plan()
     plan._report.array[:12].view(np.float32)[:] = np.nan, 0, 1
