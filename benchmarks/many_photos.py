@@ -36,7 +36,7 @@ def diagnose(photos: list[str], workers: int, model: str) -> tuple[float, float]
     with tempfile.TemporaryDirectory() as name:
         manifest = Path(name) / "photos.csv"
         manifest.write_text("\n".join(["path", *photos]) + "\n", "utf-8")
-        command = [sys.executable, "-m", "app", "diagnose", model, str(manifest), "--out", f"{name}/out", "--part",
+        command = [sys.executable, "-m", "core.diagnose", model, str(manifest), "--out", f"{name}/out", "--part",
                    str(PART), "--threads", "1", "--device", "cpu", "--workers", str(workers)]  # fmt: skip
         begun = time.perf_counter()
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
@@ -52,7 +52,7 @@ def seconds_of_shards(photos: list[str], gpus: int, model: str, folder: Path) ->
     manifest.write_text("\n".join(["path", *photos]) + "\n", "utf-8")
     begun = time.perf_counter()
     running = [subprocess.Popen(
-        [sys.executable, "-m", "app", "diagnose", model, str(manifest), "--out", f"{manifest}-out", "--part", "500",
+        [sys.executable, "-m", "core.diagnose", model, str(manifest), "--out", f"{manifest}-out", "--part", "500",
          "--shard", f"{number + 1}/{gpus}", "--device", "cuda", "--threads", str(max(usable_cores() // gpus, 1))],
         env={**os.environ, "CUDA_VISIBLE_DEVICES": str(number)},
     ) for number in range(gpus)]  # fmt: skip

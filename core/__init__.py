@@ -35,7 +35,9 @@ def address_limit() -> str:
 def print_error(message: str, exit_code: int) -> None:
     """Print why a command cannot start, as it prints its own errors: with ``--json`` also for programs."""
     sys.stderr.write(message + "\n")
-    command = "".join(sys.argv[1:2])
+    words = sys.orig_argv
+    module = words[words.index("-m") + 1] if "-m" in words else "app"
+    command = "".join(sys.argv[1:2]) if module == "app" else module.removeprefix("core.")
     if "--json" in sys.argv and command != "lab":  # there it takes a file
         failed = {"event": "RunFailed", "message": message, "details": ""} if command == "train" else {"error": message}
         sys.stdout.write(json.dumps({**failed, "exit_code": exit_code}) + "\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -39,7 +40,7 @@ OLD_SECTIONS = (TEST, CALIBRATION, background_dependence.SECTION)
 """Sections measured with the old head."""
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     return run_command(adapt, argv)
 
 
@@ -146,3 +147,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", metavar="OUT.safetensors", default="", help="file to write")
     add_settings(parser, only=("data", "where", "label", "cache", "name", "device", "threads"))
     return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

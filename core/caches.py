@@ -15,7 +15,7 @@ from core.errors import EXIT_CODES, EXIT_DONE, InputError
 from core.user_cache import kernel_bytes, remove_old_kernels, user_cache_folder
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     return run_command(manage, argv)
 
 
@@ -69,3 +69,7 @@ def make_parser() -> argparse.ArgumentParser:
                                                      "folder)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -47,7 +47,7 @@ ALONE = ("json", "csv", "examine", "leaves", "report", "group")
 """Options that cannot be combined with --out."""
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     return command_line.run_command(diagnose, argv)
 
 
@@ -272,3 +272,7 @@ def make_parser() -> argparse.ArgumentParser:
                       "of a job array")  # fmt: skip
     many.add_argument("--merge", action="store_true", help="join the parts: leafclinic diagnose --merge RESULTS")
     return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -186,7 +186,7 @@ def report(findings: list[Check]) -> str:
     return "\n".join(lines)
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     return run_command(lambda given: print_findings(read_alone(make_parser(), given).json), argv)
 
 
@@ -208,3 +208,7 @@ def print_findings(as_json: bool) -> int:
     lines = [json.dumps(asdict(finding), ensure_ascii=False) for finding in findings]
     print("\n".join(lines) if as_json else f"{report(findings)}\n\n{end}", flush=True)
     return 0 if needed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -30,7 +30,7 @@ COLUMNS = ("path", "label", "prediction", "probability")
 """Of the table of misclassified photos."""
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     return command_line.run_command(evaluate, argv)
 
 
@@ -196,3 +196,7 @@ def make_parser() -> argparse.ArgumentParser:
                         help="also write the misclassified photos, most confident first")
     command_line.add_settings(parser, only=("data", "where", "label", "field", "cache", "device", "threads"))
     return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -35,7 +35,7 @@ COMPARED = 32
 NOT_CHECKED = "Not checked: onnxruntime is not installed here. Install it with: pip install onnxruntime"
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     return run_command(export, argv)
 
 
@@ -114,3 +114,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--int8", action="store_true", help="quantise weights and activations to 8 bits (QDQ)")
     add_settings(parser, only=("data", "where", "label", "split", "validation", "test", "seed", "cache", "threads"))
     return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

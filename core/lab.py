@@ -44,7 +44,7 @@ SHOWN: Final = 25
 """Number of printed kernels of a step, the slowest; the picture has all."""
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     return run_command(run, argv, print_error=None)
 
 
@@ -338,3 +338,7 @@ COMMANDS: Final = {
     "algorithms": run_algorithms, "roofline": run_roofline, "sweep": run_sweep, "explain": run_explain,
     "tune": run_tune, "mnist": run_mnist,
 }  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -45,7 +45,7 @@ class ReviewedPhotos:
     learned: int
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     return command_line.run_command(review, argv)
 
 
@@ -189,3 +189,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", metavar="OUT.csv", default="", help="manifest to write, for leafclinic train --data")
     command_line.add_settings(parser, only=("where", "label", "cache", "device", "threads"))
     return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -206,7 +206,7 @@ def test_a_narrow_window_shows_icons_in_its_side_bar(start, qapp):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
 @pytest.mark.parametrize(("command", "key"), [
-    ("app", ""), ("app train --json", "message"), ("app diagnose --json", "error"), ("app lab sweep --json x", ""),
+    ("app", ""), ("core.train --json", "message"), ("app diagnose --json", "error"), ("core.lab sweep --json x", ""),
 ])  # fmt: skip
 def test_too_little_address_space_is_reported_in_a_sentence(command, key):
     import resource

@@ -83,7 +83,7 @@ def test_ctrl_c_ends_every_command_as_shells_say_it_and_tells_who_reads(capsys, 
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals are sent otherwise there")
-@pytest.mark.parametrize("command", [("-m", "app", "doctor"), ("leafclinic", "doctor")])
+@pytest.mark.parametrize("command", [("-m", "core.doctor"), ("-m", "app", "doctor"), ("leafclinic", "doctor")])
 def test_ctrl_c_while_modules_are_imported_ends_a_command_without_a_traceback(tmp_path, command):
     """One of the first modules interrupts its own import and so stands in for one that takes long."""
     (tmp_path / "argparse.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nlist(range(9))\n")

@@ -168,7 +168,7 @@ def test_compiled_kernels_in_a_folder_that_others_may_write_are_not_run(tmp_path
     (tmp_path / "cache").chmod(0o777)
     here = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), variable: str(tmp_path / "cache")}
     model, photos = write_small_model(tmp_path / "m.safetensors"), write_photos(tmp_path / "photos")
-    command = [sys.executable, "-m", "app", "diagnose", str(model), str(photos)]
+    command = [sys.executable, "-m", "core.diagnose", str(model), str(photos)]
     done = subprocess.run(command, cwd=ROOT, env=here, capture_output=True, text=True, timeout=240)
     assert done.returncode == 2, done.stderr
     assert "other users may write to" in done.stderr

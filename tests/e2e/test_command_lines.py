@@ -16,12 +16,10 @@ from core.training.checkpoint import read_checkpoint
 from tests.helpers.commands import ROOT, SMALL, call, call_process, environment, read_rows
 from tests.helpers.tiny_photos import write_photos
 
-ENDLESS = ("--epochs", "5000")
-
 
 def interrupt(run, photos, cache, word, number=signal.SIGINT):
     """Train until a line of events has this word, then send a signal; exit code, the last event, and the errors."""
-    command = [sys.executable, "-m", "app", "train", "--data", photos, "--out", run, "--json", *SMALL, *ENDLESS]
+    command = [sys.executable, "-m", "core.train", "--data", photos, "--out", run, "--json", *SMALL, "--epochs", "5000"]
     with subprocess.Popen(command, cwd=ROOT, env=environment(cache), stdout=subprocess.PIPE, text=True,
                           stderr=subprocess.PIPE) as process:
         assert any(word in line for line in process.stdout)
@@ -55,11 +53,11 @@ def test_diagnose_prints_one_object_per_photo_also_for_a_broken_one(trained, pho
     folder.mkdir()
     (folder / "b.HEIC").write_bytes(b"\0\0\0\x18ftypheic" + bytes(100))
     asked = (trained[0] / "best.safetensors", photos / "green" / "000.png", broken, folder, "--json")
-    done = call_process("diagnose", *asked, cache=cache)
+    done = call_process("core.diagnose", *asked, cache=cache)
     assert done.returncode == 0, done.stderr
     good, bad, other = [json.loads(line) for line in done.stdout.splitlines()]
     assert "HEIC files are not supported" in other["error"]
-    both = call("diagnose", *asked, "--csv", cache=cache)
+    both = call("core.diagnose", *asked, "--csv", cache=cache)
     assert (both.returncode, "--csv: cannot be combined with --json" in both.stderr) == (2, True)
     assert good["path"] == str(photos / "green" / "000.png")
     assert good["verdict"] == good["top"][0]["label"] == "green"
@@ -73,28 +71,28 @@ def test_diagnose_prints_one_object_per_photo_also_for_a_broken_one(trained, pho
 
 
 def test_diagnose_searches_folders_and_writes_tables_text_and_reports(trained, photos, cache, tmp_path):
-    table = call("diagnose", trained[0], photos, "--csv", cache=cache)
+    table = call("core.diagnose", trained[0], photos, "--csv", cache=cache)
     rows = read_rows(table.stdout)
     assert len(rows) == 36
     assert sum(row["verdict"] == Path(row["path"]).parent.name for row in rows) > 33
     assert {(row["model"], row["model_hash"]) for row in rows} == {read_name(trained[0])}
-    text = call("diagnose", trained[0], photos / "grey" / "001.png", cache=cache)
+    text = call("core.diagnose", trained[0], photos / "grey" / "001.png", cache=cache)
     assert "001.png: grey " in text.stdout
     report = tmp_path / "out.html"
-    done = call("diagnose", trained[0], photos / "green" / "000.png", "--report", report, cache=cache)
+    done = call("core.diagnose", trained[0], photos / "green" / "000.png", "--report", report, cache=cache)
     assert done.returncode == 0, done.stderr
     assert report.read_text("utf-8").count("data:image/jpeg;base64") == 1
 
 
 def test_the_help_of_training_is_grouped_and_has_defaults(cache):
-    done = call("train", "--help", cache=cache)
+    done = call("core.train", "--help", cache=cache)
     for word in ("optimizer:", "augmentation:", "(default: 0.001)", "tomato-cpu", "exit codes", "130 stopped"):
         assert word in done.stdout
 
 
 def test_all_impossible_options_are_told_at_once_and_nothing_is_written(cache, tmp_path):
     run = tmp_path / "run"
-    done = call("train", "--model", "resnet", "--epochs", "many", "--batch-size", "-1", "--dropout", "nan",
+    done = call("core.train", "--model", "resnet", "--epochs", "many", "--batch-size", "-1", "--dropout", "nan",
                 "--where", "tomato", "--preset", "magic", "--colour", "--out", run, cache=cache)
     assert done.returncode == 2
     for word in ("--model: 'resnet'", "--epochs: 'many' is not a whole number", "--batch-size: -1 is too small",
@@ -116,20 +114,20 @@ def test_bad_photos_models_and_runs_get_a_sentence_each_and_nothing_is_written(t
     (tmp_path / "s.toml").write_text("from = 'small'\nmodel = 'cnn'\n", "utf-8")
     new = ("--out", tmp_path / "run", *SMALL)
     for arguments, sentence in (
-        (("train", "--data", one, *new), "Two classes or more are needed"),
-        (("train", "--data", empty, *new), "There are no photos in"),
-        (("train", "--data", one, "--from", "small", *new, "--model", "cnn"), "--model: cannot be combined with"),
-        (("train", "--data", one, "--config", tmp_path / "s.toml"), "--model: cannot be combined with"),
-        (("train", "--data", tmp_path / "nowhere", *new), "does not exist"),
-        (("diagnose", cut, photo), "incomplete, damaged"),
-        (("diagnose", tmp_path / "none", photo), "came with the program: leaves, small, permissive."),
-        (("diagnose", photo), "is a photo. Name a model before the photos"),
-        (("diagnose", trained[0] / "last.safetensors", photo), "is a LeafClinic checkpoint"),
-        (("diagnose", trained[0], empty), "There are no photos"),
-        (("evaluate", trained[0], "--data", other), "does not know violet"),
-        (("train", "--resume", empty), "no run to resume"),
-        (("train", "--resume", trained[0], "--batch-size", "8"), "cannot change when a run is resumed"),
-        (("train", "--data", photos, "--out", trained[0]), "already contains a run"),
+        (("core.train", "--data", one, *new), "Two classes or more are needed"),
+        (("core.train", "--data", empty, *new), "There are no photos in"),
+        (("core.train", "--data", one, "--from", "small", *new, "--model", "cnn"), "--model: cannot be combined with"),
+        (("core.train", "--data", one, "--config", tmp_path / "s.toml"), "--model: cannot be combined with"),
+        (("core.train", "--data", tmp_path / "nowhere", *new), "does not exist"),
+        (("core.diagnose", cut, photo), "incomplete, damaged"),
+        (("core.diagnose", tmp_path / "none", photo), "came with the program: leaves, small, permissive."),
+        (("core.diagnose", photo), "is a photo. Name a model before the photos"),
+        (("core.diagnose", trained[0] / "last.safetensors", photo), "is a LeafClinic checkpoint"),
+        (("core.diagnose", trained[0], empty), "There are no photos"),
+        (("core.evaluate", trained[0], "--data", other), "does not know violet"),
+        (("core.train", "--resume", empty), "no run to resume"),
+        (("core.train", "--resume", trained[0], "--batch-size", "8"), "cannot change when a run is resumed"),
+        (("core.train", "--data", photos, "--out", trained[0]), "already contains a run"),
     ):
         done = call(*arguments, cache=cache)
         assert (done.returncode, sentence in done.stderr) == (2, True), (arguments, done.stderr)
@@ -140,7 +138,7 @@ def test_bad_photos_models_and_runs_get_a_sentence_each_and_nothing_is_written(t
 def test_settings_come_from_preset_file_and_options_in_this_order(photos, cache, tmp_path):
     settings = tmp_path / "settings.toml"
     settings.write_text('preset = "demo"\nbatch_size = 6\n[optimizer]\nlearning-rate = 0.25\n', "utf-8-sig")
-    done = call("train", "--data", photos, "--config", settings, "--batch-size", "5", "--dry-run", "--out",
+    done = call("core.train", "--data", photos, "--config", settings, "--batch-size", "5", "--dry-run", "--out",
                 tmp_path / "run", "--device", "cpu", cache=cache)
     assert done.returncode == 0, done.stderr
     assert "squeezenet1_1_bn for 3 classes on cpu, batches of 5" in done.stdout
@@ -150,12 +148,12 @@ def test_settings_come_from_preset_file_and_options_in_this_order(photos, cache,
     for text, said in (("epochs = 1\n[x]\nepochs = 2", "have epochs twice"), ("x=" + "[" * 9999, "not be read"),
                        ('out = "\\u0000"\nteacher = ["\\u0000"]', "--teacher: contains a zero byte")):  # fmt: skip
         settings.write_text(text, "utf-8")
-        done = call("train", "--data", photos, "--config", settings, "--dry-run", cache=cache)
+        done = call("core.train", "--data", photos, "--config", settings, "--dry-run", cache=cache)
         assert (done.returncode, said in done.stderr) == (EXIT_WRONG_INPUT, True), done.stderr
 
 
 def test_teachers_are_named_one_by_one_and_count_in_the_memory(photos, cache, trained, tmp_path):
-    command = ("train", "--data", photos, *SMALL, "--out", tmp_path / "run", "--dry-run")
+    command = ("core.train", "--data", photos, *SMALL, "--out", tmp_path / "run", "--dry-run")
     done = call(*command, "--teacher", trained[0], "--teacher", f"{trained[0]}/best.safetensors", cache=cache)
     assert done.returncode == 0, done.stderr
     assert re.search(r"^teachers +\d+\.\d\d MB$", done.stdout, re.MULTILINE), done.stdout
@@ -175,7 +173,7 @@ def test_ctrl_c_saves_and_ends_with_3_and_before_the_first_step_with_130_and_lea
 
 
 def test_a_training_saves_and_ends_with_3_when_nobody_reads_its_output_any_more(photos, cache, tmp_path):
-    command = [sys.executable, "-m", "app", "train", "--data", photos, "--json", *SMALL, *ENDLESS]
+    command = [sys.executable, "-m", "core.train", "--data", photos, "--json", *SMALL, "--epochs", "5000"]
     with subprocess.Popen([*command, "--out", tmp_path / "run"], cwd=ROOT, env=environment(cache), text=True,
                           stdout=subprocess.PIPE) as process:  # fmt: skip
         assert any('"step": 12,' in line for line in process.stdout)
@@ -187,7 +185,7 @@ def test_a_training_saves_and_ends_with_3_when_nobody_reads_its_output_any_more(
 def test_a_training_saves_and_ends_with_3_when_its_terminal_is_closed(photos, cache, tmp_path):
     code, last, errors = interrupt(tmp_path / "run", photos, cache, '"step": 12,', signal.SIGHUP)
     assert (code, last["reason"], errors) == (3, "stopped", "")
-    command = [sys.executable, "-m", "app", "train", "--data", photos, *SMALL, *ENDLESS]
+    command = [sys.executable, "-m", "core.train", "--data", photos, *SMALL, "--epochs", "5000"]
     reading, terminal = os.openpty()
     with subprocess.Popen([*command, "--out", tmp_path / "again"], cwd=ROOT, env=environment(cache), stdout=terminal,
                           stderr=subprocess.DEVNULL) as process:  # fmt: skip
@@ -199,7 +197,7 @@ def test_a_training_saves_and_ends_with_3_when_its_terminal_is_closed(photos, ca
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a disk that is always full")
 def test_a_full_disk_under_the_output_is_told_in_a_sentence(trained, photos, cache):
-    diagnose = ["app", "diagnose", str(trained[0]), str(photos / "green" / "000.png")]
+    diagnose = ["core.diagnose", str(trained[0]), str(photos / "green" / "000.png")]
     for words in ([*diagnose, "--csv"], [*diagnose, "--json"], ["app", "--print-completion", "bash"]):
         command = [sys.executable, "-m", *words]
         with open("/dev/full", "w") as full:
@@ -212,7 +210,7 @@ def test_a_full_disk_under_the_output_is_told_in_a_sentence(trained, photos, cac
 
 def test_a_program_that_reads_json_is_told_what_is_wrong(trained, photos, tmp_path, cache):
     for options in (["--epochs", "x", "--data", tmp_path], ["--data", tmp_path / "nothing"], ["--data"]):
-        done = call("train", "--json", *options, cache=cache)
+        done = call("core.train", "--json", *options, cache=cache)
         event = json.loads(done.stdout.splitlines()[-1])
         assert event["event"] == "RunFailed"
         assert done.returncode == event["exit_code"] == EXIT_WRONG_INPUT
@@ -223,14 +221,14 @@ def test_a_program_that_reads_json_is_told_what_is_wrong(trained, photos, tmp_pa
     for code, words in ((EXIT_WRONG_INPUT, ["train", "--json", "--epochs", "x"]),
                         (0, ["diagnose", trained[0], photos / "green", "--report", report]),
                         (0, ["evaluate", trained[0], "--split", "test", "--mistakes", table])):  # fmt: skip
-        command = [sys.executable, "-u", "-m", "app", *map(str, words)]
+        command = [sys.executable, "-u", "-m", f"core.{words[0]}", *map(str, words[1:])]
         done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, text=True, cwd=ROOT,
                               env=environment(cache))  # fmt: skip
         assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
     os.close(write)
     assert table.exists()
     assert report.read_text("utf-8").count("data:image/jpeg;base64") == 12
-    for command, options in (("evaluate", [trained[0], "--split", "all"]), ("diagnose", ["none", "a.jpg"])):
+    for command, options in (("core.evaluate", [trained[0], "--split", "all"]), ("core.diagnose", ["none", "a.jpg"])):
         done = call(command, "--json", *options, cache=cache)
         told = json.loads(done.stdout)
         assert done.returncode == told["exit_code"] == EXIT_WRONG_INPUT

@@ -18,7 +18,7 @@ from tests.helpers.tiny_photos import write_photos
 
 
 def test_evaluate_prints_one_object_and_how_many_photos_the_model_has_learned_from(trained, photos, cache, tmp_path):
-    asked = ("evaluate", trained[0], "--data", photos, "--field", photos)
+    asked = ("core.evaluate", trained[0], "--data", photos, "--field", photos)
     done = call_process(*asked, "--json", cache=cache)
     assert done.returncode == 0, done.stderr
     figures = json.loads(done.stdout)
@@ -43,7 +43,7 @@ def test_evaluate_prints_one_object_and_how_many_photos_the_model_has_learned_fr
     assert f" of the run were chosen on {sum(row['split'] == 'val' for row in rows)} of these photos." in text
     old = tmp_path / "old.safetensors"
     write_model(old, replace(read_model(trained[0]), learned=None))
-    assert json.loads(call("evaluate", old, "--data", photos, "--json", cache=cache).stdout)["overlap"] is None
+    assert json.loads(call("core.evaluate", old, "--data", photos, "--json", cache=cache).stdout)["overlap"] is None
 
 
 def test_the_photos_named_wrong_can_be_had_by_name(trained, photos, cache, tmp_path):
@@ -51,7 +51,7 @@ def test_the_photos_named_wrong_can_be_had_by_name(trained, photos, cache, tmp_p
     swapped = tmp_path / "swapped"  # half of the photos under a wrong name
     for name, other in (("green", "brown"), ("grey", "grey")):
         shutil.copytree(photos / name, swapped / other)
-    done = call("evaluate", trained[0], "--data", swapped, "--mistakes", table, "--json", cache=cache)
+    done = call("core.evaluate", trained[0], "--data", swapped, "--mistakes", table, "--json", cache=cache)
     figures = json.loads(done.stdout)
     rows = read_rows(table.read_text("utf-8"))
     assert len(rows) == figures["photos"] - round(figures["accuracy"] * figures["photos"]) >= 10
@@ -64,7 +64,7 @@ def test_several_runs_of_one_split_are_evaluated_with_mean_and_deviation(trained
     runs = [tmp_path / name for name in ("first", "second")]
     for run in runs:
         shutil.copytree(trained[0], run)
-    asked = ("evaluate", runs[0], "--split", "test", runs[1])
+    asked = ("core.evaluate", runs[0], "--split", "test", runs[1])
     found = json.loads(call(*asked, "--json", cache=cache).stdout)
     one, other = found["models"]
     assert [one["model"], other["model"]] == list(map(str, runs))
@@ -87,16 +87,16 @@ def test_evaluate_takes_one_split_of_a_manifest_or_of_the_run_and_filters_rows(t
     manifest = photos / "manifest.csv"
     try:
         shutil.copy(run / "split.csv", manifest)
-        found = call("evaluate", run, "--data", manifest, "--label", "label", "--split", "test", "--json",
+        found = call("core.evaluate", run, "--data", manifest, "--label", "label", "--split", "test", "--json",
                      cache=cache)
-        green = call("evaluate", run, "--data", manifest, "--label", "label", "--where", "label=green", "--json",
+        green = call("core.evaluate", run, "--data", manifest, "--label", "label", "--where", "label=green", "--json",
                      cache=cache)
     finally:
         manifest.unlink()
     shutil.copytree(photos, tmp_path / "moved")
     listed, wanted = tmp_path / "photos.csv", ("--where", "label=grey", "--split", "test", "--json")
     listed.write_text("\n".join(["path,label", *(f"moved/{row['path']},{row['label']}" for row in rows)]), "utf-8")
-    grey = call("evaluate", run, "--data", listed, *wanted, cache=cache)
+    grey = call("core.evaluate", run, "--data", listed, *wanted, cache=cache)
     tested = sum((row["split"], row["label"]) == ("test", "grey") for row in rows)
     assert (json.loads(grey.stdout)["photos"], "missing" in grey.stderr) == (tested, False)
     assert json.loads(found.stdout)["photos"] == sum(row["split"] == "test" for row in rows) > 0, found.stderr
@@ -107,7 +107,7 @@ def test_evaluate_says_that_photos_of_a_group_count_as_fewer(trained, photos, ca
     manifest = tmp_path / "photos.csv"
     rows = [f"{path},{path.parent.name},{path.parent.name}{int(path.stem) // 3}" for path in photos.glob("*/*.png")]
     manifest.write_text("\n".join(["path,label,group", *rows]), "utf-8")
-    asked = ("evaluate", trained[0], "--data", manifest, "--label", "label", "--field", manifest)
+    asked = ("core.evaluate", trained[0], "--data", manifest, "--label", "label", "--field", manifest)
     found = json.loads(call(*asked, "--json", cache=cache).stdout)
     right, effect = round(36 * found["accuracy"]), found["design_effect"]
     assert found["groups"] == found["field"]["groups"] == 12
@@ -127,7 +127,7 @@ def test_evaluate_says_that_photos_of_a_group_count_as_fewer(trained, photos, ca
 def test_evaluate_and_training_agree_on_the_test_photos(trained, photos, cache):
     run, said = trained
     finished = json.loads(said.splitlines()[-1])
-    again = json.loads(call("evaluate", run, "--split", "test", "--json", cache=cache).stdout)
+    again = json.loads(call("core.evaluate", run, "--split", "test", "--json", cache=cache).stdout)
     assert again["accuracy"] == pytest.approx(finished["test_accuracy"])
     assert again["accuracy_interval"] == read_model(run / "best.safetensors").sections[TEST]["parts"][0]["interval"]
     confusion = list(csv.reader(io.StringIO((run / "confusion.csv").read_text("utf-8"))))
@@ -142,17 +142,17 @@ def test_each_reading_of_the_test_split_is_logged_and_later_ones_are_told(traine
         run.mkdir(exist_ok=True)
         shutil.copy(trained[0] / name, run)
     shutil.copy(run / "best.safetensors", elsewhere)
-    log, asked = run / "test_readings.csv", ("evaluate", run, "--split", "test")
+    log, asked = run / "test_readings.csv", ("core.evaluate", run, "--split", "test")
     assert len(read_rows((trained[0] / log.name).read_text("utf-8"))) >= 1, "the end of training is the first reading"
-    call("evaluate", run, "--split", "val", cache=cache)
-    call("evaluate", elsewhere, "--data", photos, cache=cache)
+    call("core.evaluate", run, "--split", "val", cache=cache)
+    call("core.evaluate", elsewhere, "--data", photos, cache=cache)
     assert not [*tmp_path.rglob(log.name), *photos.rglob(log.name)]
     first, second = (call(*asked, "--json", cache=cache) for _ in range(2))
     assert "reading" not in first.stderr
     share, (row, _) = json.loads(first.stdout)["accuracy"], read_rows(log.read_text("utf-8"))
     assert (float(row["accuracy"]), row["weights"]) == (share, read_identity(run).hash)
     for number, more in enumerate(((run,), (run / "best.safetensors", "--data", photos)), 3):
-        assert f"reading {number} of" in call("evaluate", *more, cache=cache).stderr
+        assert f"reading {number} of" in call("core.evaluate", *more, cache=cache).stderr
     told = f"This is reading 2 of this test split by this run (first: {row['date']}, {100 * share:.1f} %)."
     assert told in second.stderr
     for damage, said in (((log.read_text("utf-8") * 2).strip(), "reading 9 of"), ("\0\0", "it is damaged: rename it")):
@@ -166,7 +166,7 @@ def test_each_reading_of_the_test_split_is_logged_and_later_ones_are_told(traine
     inside = photos / "run"
     try:
         shutil.copytree(run, inside, ignore=shutil.ignore_patterns(log.name))
-        assert "in which nothing is written" in call("evaluate", inside, "--split", "test", cache=cache).stderr
+        assert "in which nothing is written" in call("core.evaluate", inside, "--split", "test", cache=cache).stderr
         assert not (inside / log.name).exists()
     finally:
         shutil.rmtree(inside)
@@ -174,7 +174,7 @@ def test_each_reading_of_the_test_split_is_logged_and_later_ones_are_told(traine
 
 def test_evaluate_tells_field_photos_and_the_slider_beside_the_figure(trained, photos, cache, tmp_path):
     field = write_photos(tmp_path / "field", classes=("green", "grey"), each=5, noise=60, seed=9)
-    asked = ("evaluate", trained[0], "--data", photos, "--field", field, "--coverage", "0.8")
+    asked = ("core.evaluate", trained[0], "--data", photos, "--field", field, "--coverage", "0.8")
     found = json.loads(call(*asked, "--json", cache=cache).stdout)
     assert found["field"]["photos"] == 10
     assert [part["name"] for part in found["by_place"]] == ["these photos", "own field photos"]
@@ -186,7 +186,7 @@ def test_evaluate_tells_field_photos_and_the_slider_beside_the_figure(trained, p
     for words in ("By place: these photos", "own field photos", "At coverage 80 % (which changes nothing here)",
                   "are rejected"):
         assert words in text
-    wrong = call("evaluate", trained[0], "--data", photos, "--coverage", "lots", "--field", tmp_path / "no",
+    wrong = call("core.evaluate", trained[0], "--data", photos, "--coverage", "lots", "--field", tmp_path / "no",
                  cache=cache)
     assert wrong.returncode == 2
     assert "'lots' is not a number from 0 to 1" in wrong.stderr
@@ -194,7 +194,7 @@ def test_evaluate_tells_field_photos_and_the_slider_beside_the_figure(trained, p
 
 def test_a_coverage_that_cannot_be_had_is_refused_or_told(trained, photos, cache):
     photo = photos / "green" / "000.png"
-    for command in (("diagnose", trained[0], photo), ("evaluate", trained[0], "--split", "test")):
+    for command in (("core.diagnose", trained[0], photo), ("core.evaluate", trained[0], "--split", "test")):
         none = call(*command, "--coverage", "0", cache=cache)
         assert none.returncode == EXIT_WRONG_INPUT
         assert "--coverage: 0 diagnoses no photo" in none.stderr

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals are sent otherw
 def whole(photos, cache, tmp_path_factory):
     run = tmp_path_factory.mktemp("whole") / "run"
     begin = time.monotonic()
-    done = call_process("train", "--data", photos, "--out", run, *OPTIONS, cache=cache)
+    done = call_process("core.train", "--data", photos, "--out", run, *OPTIONS, cache=cache)
     assert done.returncode == 0, done.stderr
     return run, time.monotonic() - begin
 
@@ -35,7 +35,7 @@ def arguments(run, photos):
 
 def kill_after(run, photos, cache, seconds):
     """Start or resume, kill -9 after so many seconds; True if it was still running."""
-    command = [sys.executable, "-m", "app", "train", *arguments(run, photos)]
+    command = [sys.executable, "-m", "core.train", *arguments(run, photos)]
     with subprocess.Popen(command, cwd=ROOT, env=environment(cache), stdout=subprocess.DEVNULL,
                           stderr=subprocess.PIPE, text=True) as process:
         try:
@@ -66,7 +66,7 @@ def test_kills_change_no_bit(whole, photos, cache, tmp_path, kills, seed):
                 read_model(run)
         if done == before:
             duration = time.monotonic() - begin  # a whole run went faster than the first one
-        ended = call_process("train", *arguments(run, photos), cache=cache)
+        ended = call_process("core.train", *arguments(run, photos), cache=cache)
         assert ended.returncode == 0, ended.stderr
         got, note = load_checkpoint(run)
         assert note == ""

@@ -59,16 +59,16 @@ def test_every_command_does_its_work_without_a_socket(home, trained, photos, tmp
     code = f"import time; from core.export import main; assert main({asked}) == 0; time.sleep({LINGER})"
     begun = time.monotonic()
     with start(home, "-c", code) as lingering:
-        run(home, "-m", "app", "train", "--data", photos, "--out", tmp_path / "run", *SMALL)
-        run(home, "-m", "app", "evaluate", trained[0], "--data", photos)
-        run(home, "-m", "app", "diagnose", model, photo, "--examine", "--csv", "--report", report)
-        run(home, "-m", "app", "diagnose", model, photos, "--out", tmp_path / "many", "--shard", "1/1")
-        run(home, "-m", "app", "diagnose", "--merge", tmp_path / "many")
-        run(home, "-m", "app", "adapt", model, "--data", photos, "--out", tmp_path / "a.safetensors", wanted=2)
-        run(home, "-m", "app", "review", photos, "--model", model)
-        run(home, "-m", "app", "export", trained[0], "--onnx", tmp_path / "small.onnx", "--int8", "--data", photos)
-        run(home, "-m", "app", "lab", "kernels", "--ops", "dense")
-        run(home, "-m", "app", "doctor")
+        run(home, "-m", "core.train", "--data", photos, "--out", tmp_path / "run", *SMALL)
+        run(home, "-m", "core.evaluate", trained[0], "--data", photos)
+        run(home, "-m", "core.diagnose", model, photo, "--examine", "--csv", "--report", report)
+        run(home, "-m", "core.diagnose", model, photos, "--out", tmp_path / "many", "--shard", "1/1")
+        run(home, "-m", "core.diagnose", "--merge", tmp_path / "many")
+        run(home, "-m", "core.adapt", model, "--data", photos, "--out", tmp_path / "a.safetensors", wanted=2)  # refused
+        run(home, "-m", "core.review", photos, "--model", model)
+        run(home, "-m", "core.export", trained[0], "--onnx", tmp_path / "small.onnx", "--int8", "--data", photos)
+        run(home, "-m", "core.lab", "kernels", "--ops", "dense")
+        run(home, "-m", "core.doctor")
         out, err = lingering.communicate(timeout=120)
     assert lingering.returncode == 0, out + err
     assert "Checked: onnxruntime" in out

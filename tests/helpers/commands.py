@@ -6,12 +6,12 @@ import os
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
+from importlib import import_module
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
-from app.__main__ import main
 from tests.helpers.tiny_photos import write_photos
 
 ROOT = Path(__file__).parent.parent.parent
@@ -20,22 +20,21 @@ SMALL = ("--model", "cnn", "--image-size", "16", "--batch-size", "4", "--epochs"
          "--validation", "0.2", "--test", "0.2", "--augment", "light", "--device", "cpu", "--threads", "2")  # fmt: skip
 
 
-def call(command, *arguments, cache):
+def call(module, *arguments, cache):
     """Call a command in this process, where its imports are done already; its exit code and what it prints."""
     said, told = io.StringIO(), io.StringIO()
     with patch.dict(os.environ, environment(cache)), redirect_stdout(said), redirect_stderr(told):
         try:
-            code = main([command, *map(str, arguments)])
+            code = import_module(module).main([str(argument) for argument in arguments])
         except SystemExit as end:  # after --help
             code = end.code
-    return subprocess.CompletedProcess([command, *arguments], code or 0, said.getvalue(), told.getvalue())
+    return subprocess.CompletedProcess([module, *arguments], code or 0, said.getvalue(), told.getvalue())
 
 
-def call_process(command, *arguments, cache, **how):
-    """Run a command as a program; its result with text."""
-    words = [sys.executable, "-m", "app", command, *map(str, arguments)]
-    return subprocess.run(words, cwd=ROOT, env=environment(cache), capture_output=True, text=True, timeout=240,
-                          check=False, **how)  # fmt: skip
+def call_process(module, *arguments, cache, **how):
+    """Run a module of ours as a program; its result with text."""
+    return subprocess.run([sys.executable, "-m", module, *map(str, arguments)], cwd=ROOT, env=environment(cache),
+                          capture_output=True, text=True, timeout=240, check=False, **how)  # fmt: skip
 
 
 def read_rows(text):
@@ -66,6 +65,6 @@ def photos(tmp_path_factory):
 def trained(tmp_path_factory, photos, cache):
     """The run folder of a finished training, and what the command said as JSON lines."""
     run = tmp_path_factory.mktemp("runs") / "run"
-    done = call_process("train", "--data", photos, "--out", run, "--json", *SMALL, cache=cache)
+    done = call_process("core.train", "--data", photos, "--out", run, "--json", *SMALL, cache=cache)
     assert done.returncode == 0, done.stderr
     return run, done.stdout

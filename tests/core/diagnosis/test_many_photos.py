@@ -192,7 +192,7 @@ def test_photos_are_decoded_while_the_network_predicts_at_most_a_batch_ahead(mod
 
 def start_workers(model, photos, out, cache, part, is_time=lambda process, out: list(out.glob("part-*.parquet"))):
     """Diagnose by two workers, as from a terminal; returns the process when the first part is done, or `is_time`."""
-    command = [sys.executable, "-m", "app", "diagnose", model, photos, "--out", out, "--part", part, "--workers", 2]
+    command = [sys.executable, "-m", "core.diagnose", model, photos, "--out", out, "--part", part, "--workers", 2]
     process = subprocess.Popen(list(map(str, command)), cwd=ROOT, env=environment(cache), start_new_session=True,
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
     while not is_time(process, out):
