@@ -132,7 +132,7 @@ def cache_folder() -> Path:
 def cached(decorate: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[[Any], Any]:
     """Apply a Numba decorator with its cache in `cache_folder`.
 
-    Where the disk is full, compiled code is not kept and is compiled again at each start.
+    Where the disk is full, compiled code is not kept and is compiled again at each start; `core.doctor` reports that.
     Numba does not sync its files: those that a power failure damaged are removed and written again.
     """
 
