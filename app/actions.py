@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final, final
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Final
 
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QMainWindow
@@ -13,19 +14,12 @@ from app.translation import LANGUAGES, tr
 Keys = QKeySequence.StandardKey
 
 
-@final
-class Actions:
+class Actions(SimpleNamespace):
     """The actions by their names in the table below."""
-
-    def __init__(self, made: Mapping[str, QAction]) -> None:
-        self._made = made
-
-    def __getattr__(self, name: str) -> QAction:
-        return self._made[name]
 
     def connect(self, **functions: Callable[[], object]) -> None:
         for name, function in functions.items():
-            self._made[name].triggered.connect(lambda _=False, function=function: function())
+            getattr(self, name).triggered.connect(lambda _=False, function=function: function())
 
 
 def _rows() -> dict[str, tuple[str, object, str]]:
@@ -110,7 +104,7 @@ def build_actions(window: QMainWindow) -> Actions:
         for name in names:
             made[name].setCheckable(True)
             group.addAction(made[name])
-    return Actions(made)
+    return Actions(**made)
 
 
 def build_menus(window: QMainWindow, actions: Actions) -> None:

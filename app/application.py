@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 from PySide6.QtCore import QTimer
 from PySide6.QtGui import QGuiApplication, QIcon
@@ -86,7 +86,6 @@ def start(application: QApplication, given: Sequence[str]) -> Application | None
     return program
 
 
-@final
 class Application:
     """Everything that lives as long as the window."""
 

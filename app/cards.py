@@ -6,14 +6,13 @@ import html
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, final
+from typing import Any
 
 from app import resources, translation
 from app.translation import tr
 from core.data.label_sets import split_name
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Card:
     """Texts in one language; `source` names the authors, `link` is the page to read more."""

@@ -7,7 +7,7 @@ crashes the program. So automatic collection is off, and a timer collects by the
 from __future__ import annotations
 
 import gc
-from typing import Final, final
+from typing import Final
 
 from PySide6.QtCore import QObject, QTimer
 
@@ -16,7 +16,6 @@ MAX_TRAVERSED: Final = 100_000
 """Objects that are traversed without a noticeable pause."""
 
 
-@final
 class Collector(QObject):
     """Collects from its creation until `stop`."""
 

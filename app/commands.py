@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import final
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QUndoGroup
@@ -31,7 +30,6 @@ from core import __version__
 from core.data.photo_format import EXTENSIONS
 
 
-@final
 class WindowCommands(QObject):
     """Connected to the actions once; every method is one user command. Signal: `language_chosen(name)`."""
 

@@ -10,7 +10,7 @@ import threading
 import traceback
 from logging.handlers import RotatingFileHandler
 from types import TracebackType
-from typing import IO, Final, final
+from typing import IO, Final
 
 from PySide6 import __version__ as qt_version
 from PySide6.QtCore import QObject, Signal
@@ -24,7 +24,6 @@ LOG_BYTES: Final = 1_000_000
 log = logging.getLogger("app")
 
 
-@final
 class CrashReporter(QObject):
     """Catches exceptions that no slot caught. `reported(sentence, details)` requests a dialog."""
 

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import pairwise
 from math import inf
 from pathlib import Path
-from typing import Final, TypeAlias, final
+from typing import Final, TypeAlias
 
 from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QMarginsF, QRectF, QSizeF, Qt, QUrl
 from PySide6.QtGui import (
@@ -152,7 +152,6 @@ SLACK: Final = 0.5
 """Pixels that do not count as crossing an edge."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class TableHeader:
     """The header rows of a table, repeated on every sheet of the table; `end` is the table's."""
@@ -166,7 +165,6 @@ class TableHeader:
         return self.bottom - self.top
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Sheet:
     """One sheet: the header of a table that began earlier, if any, and the page from top to bottom."""

@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 from PySide6.QtCore import QLockFile, QObject, Signal
 from PySide6.QtNetwork import QLocalServer, QLocalSocket
@@ -96,7 +96,6 @@ def hand_over(given: Sequence[str], patience: float = 0.0) -> bool:
     return True
 
 
-@final
 class FirstInstance(QObject):
     """Listens for later starts; `asked(list)` carries their paths and requests the window in front.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping
-from typing import Any, Final, final
+from typing import Any, Final
 
 from PySide6.QtCore import QMimeData, QSize, Qt, Signal
 from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QIcon, QResizeEvent, QShowEvent
@@ -30,7 +30,6 @@ FRAME: Final = QSize(16, 48)
 """Size of the title bar and borders that a desktop adds to a window."""
 
 
-@final
 class MainWindow(QMainWindow):
     """Pages are created on their first visit. Signals: `dropped(QMimeData)`, `closing()` when it may close."""
 
@@ -167,7 +166,6 @@ class MainWindow(QMainWindow):
             event.ignore()
 
 
-@final
 class StatusLine(QStatusBar):
     """The device on the right, the run left of it; hints of menus on the left."""
 

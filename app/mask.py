@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -22,7 +22,6 @@ KIND: Final = "mask"
 VERSION: Final = 1
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Mask:
     """A mask of a photo.

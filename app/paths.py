@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 from PySide6.QtCore import QByteArray, QSettings, QStandardPaths
 
@@ -41,7 +41,6 @@ FIRST_PAGE: Final = "diagnose"
 """Shown by the first start: most people come with a photo and a question."""
 
 
-@final
 class Settings:
     """Typed access to one QSettings store: preferences, last folders, recent projects, geometry."""
 

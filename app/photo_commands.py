@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 from PySide6.QtCore import QMimeData, QObject
 from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox
@@ -29,7 +29,6 @@ from core.tensor_file import read_metadata
 PHOTO_FILTER: Final = "*" + " *".join(sorted(EXTENSIONS))
 
 
-@final
 class PhotoCommands(QObject):
     """Connected to the actions once; every method is one user command."""
 

@@ -8,7 +8,7 @@ import json
 import os
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -27,7 +27,6 @@ EDITS: Final = record({"excluded": listing(text), "moved": named(text), "names":
                       {"confirmed": named(text), "source": text, "photos": named(text), "earlier": listing(text)})
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Edits:
     """Edits by path and name, so that they survive added and removed photos.
@@ -57,7 +56,6 @@ class Edits:
         return replace(self, excluded=tuple(path for path in self.excluded if path not in here), moved=moved)
 
 
-@final
 @dataclass(slots=True, eq=False)
 class EditedDataset:
     """A dataset with all edits applied.

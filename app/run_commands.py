@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 from PySide6.QtCore import QObject, QTimer
 
@@ -29,7 +29,6 @@ STATUS_MS: Final = 500
 """Interval of updates of the status bar."""
 
 
-@final
 class RunCommands(QObject):
     """Connected to the actions once; every method is one user command. `pictures`: small and large ones."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, final
+from typing import Any, Final
 
 from PySide6.QtCore import QObject, QTimer
 
@@ -20,7 +20,6 @@ DEMO: Final = {"photos_per_class": 240, "side": 160}
 """The demo photos of `make train`; with fewer the accuracy is clearly lower."""
 
 
-@final
 class SyntheticLeaves(ProcessModel):
     """Generates the leaves in a process, or finds them, and opens them."""
 
@@ -49,7 +48,6 @@ class SyntheticLeaves(ProcessModel):
             self._document.failed.emit(tr("The synthetic leaves could not be generated."), errors)
 
 
-@final
 class SyntheticTour(QObject):
     """Runs the steps one after another; opening other photos or stopping the training ends the tour."""
 

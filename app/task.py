@@ -6,7 +6,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias
 
 from PySide6.QtCore import QObject, QThread, Signal
 
@@ -16,7 +16,6 @@ from core.data.dataset import Cancelled, ReportProgress
 Job: TypeAlias = Callable[[ReportProgress, Callable[[], bool]], Any]
 
 
-@final
 class Task(QThread):
     """Runs `job(report, cancelled)`; ends with `done(result)`, `failed(sentence, details)`, or nothing if cancelled.
     `report` then raises Cancelled.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFontInfo, QPalette
@@ -13,7 +13,6 @@ from PySide6.QtWidgets import QApplication
 from app import resources
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Colours:
     """Colours by use. Text on its background has a contrast of 4.5 : 1 or better."""
@@ -45,7 +44,6 @@ DARK: Final = Colours(
 )
 
 
-@final
 class Theme(QObject):
     """Applies colours and font sizes; follows the system unless light or dark is set. `changed` is emitted then."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from typing import Final, final
+from typing import Final
 
 from PySide6.QtCore import QCoreApplication, QLocale, QTranslator
 
@@ -66,7 +66,6 @@ def _value(text: str) -> str:
 _active: list[Catalogue] = []
 
 
-@final
 class Catalogue(QTranslator):
     """Source text to translation, for every context."""
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 LINE: Final = 256
 """Alignment of buffers, bytes: that of a CUDA allocation, and four cache lines."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Lifetime:
     """Bytes of a buffer and the first and last step (inclusive) at which it must hold its values."""
@@ -20,7 +19,6 @@ class Lifetime:
     last: int
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Arena:
     """Byte offset of every buffer, and the size of the whole block."""

@@ -9,7 +9,7 @@ import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NoReturn, final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from safetensors.numpy import load, save
@@ -107,7 +107,6 @@ class Communicator(ABC):
         self.barrier()
 
 
-@final
 class SingleProcess(Communicator):
     """The only rank of a run on one device."""
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import Field, asdict, dataclass, fields
 from dataclasses import field as make_field
-from typing import Any, Final, final
+from typing import Any, Final
 
 from core.errors import ConfigError, Problem
 
@@ -28,7 +28,6 @@ AUGMENTATIONS: Final = {
 """Levels of augmentation and what each does; `core.data.augment` has their ranges."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Setting:
     """Description of a field. low, high: inclusive bounds; zero: meaning of 0, also below low; meanings: of choices."""
@@ -54,7 +53,6 @@ def _row(default: Any, group: str, label: str, help: str, **more: Any) -> Any:
     return make_field(default=default, metadata={"setting": Setting(group, label, help, **more)})
 
 
-@final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
     """Settings of one training run; the help texts name the units."""

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Final, Self, final
+from typing import Final, Self
 
 import numpy as np
 
@@ -23,7 +23,6 @@ FLOAT32_ONLY: Final = "The CPU computes in float32; {} needs --device cuda."
 __all__ = ["FLOAT32_ONLY", "STREAM_BUFFERS", "KernelTime", "Memory", "Optimizer", "PhotoBatch", "Plan", "StepResult"]
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class PhotoBatch:
     """Photos from the cache, with the augmentation of each.
@@ -97,7 +96,6 @@ class PhotoBatch:
         return f"this network learns from targets of {wanted} numbers, not from {got or 'labels alone'}"
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """Mean loss and number of correct predictions of one step, and the gradient's norm before clipping."""
@@ -113,7 +111,6 @@ class StepResult:
         return math.isfinite(self.loss) and math.isfinite(self.gradient_norm)
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class KernelTime:
     """Time of one kernel of one step. floor_ms: time for its bytes and FLOPs at the device's peak."""
@@ -154,7 +151,6 @@ class KernelTime:
         )  # fmt: skip
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Bytes of a plan, known before it runs."""

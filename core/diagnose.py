@@ -23,15 +23,7 @@ from core.data.photo_reader import prepare
 from core.data.source import find_photos
 from core.diagnosis import page
 from core.diagnosis.batch_report import Entry, picture_side, render_batch
-from core.diagnosis.diagnosis_output import (
-    COLUMNS,
-    WITH_LEAVES,
-    report_errors,
-    show_csv,
-    show_json,
-    show_plants,
-    show_text,
-)
+from core.diagnosis.diagnosis_output import COLUMNS, WITH_LEAVES, report_errors, show_photos, show_plants
 from core.diagnosis.examination import Examination, Examiner
 from core.diagnosis.known_crop import find_crop
 from core.diagnosis.model_card import render_card_html
@@ -84,15 +76,15 @@ def diagnose_here(arguments: argparse.Namespace, model: ModelFile, config: RunCo
         sys.stderr.write(describe_coverage(model.thresholds, coverage))
     engine: dict[str, Any] = {"device": choose_device(config.device), "threads": config.threads,
                               "known_crop": find_crop(model.classes, arguments.known_crop)}  # fmt: skip
-    as_table = partial(show_csv, columns=WITH_LEAVES if arguments.leaves else COLUMNS)
+    form = "json" if arguments.json else "csv" if arguments.csv else "text"
     show: Callable[[Iterable[Diagnosis]], int]
-    show = partial(show_json if arguments.json else as_table if arguments.csv else show_text, model=identity)
+    show = partial(show_photos, form=form, model=identity, columns=WITH_LEAVES if arguments.leaves else COLUMNS)
     if by := arguments.group:  # a column of the manifests, where it is no other grouping
         names = name_plants(paths, by) if by in GROUPINGS else list(find_photos(arguments.photos, by))
 
         def show(found: Iterable[Diagnosis]) -> int:
             plants = diagnose_plants(report_errors(found), names, model.thresholds, model.classes, coverage)
-            return show_plants(plants, "json" if arguments.json else "csv" if arguments.csv else "text", identity)
+            return show_plants(plants, form, identity)
 
     if arguments.examine or arguments.report or arguments.leaves:
         with closing(Examiner(model, **engine)) as examiner:

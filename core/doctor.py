@@ -6,11 +6,12 @@ import argparse
 import json
 import platform
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from typing import Any, Final, final
+from typing import Any, Final
 
 from core.command_line import read_alone, run_command
 from core.cores import usable_cores
@@ -54,8 +55,10 @@ DIVISORS: Final = {
 }  # fmt: skip
 """From the driver's units of the attributes to those of the sentences; 1 if not listed."""
 
+KERNEL_BYTES: Final = 4 << 20
+"""Disk space that compiled kernels need, with a margin."""
 
-@final
+
 @dataclass(frozen=True, slots=True)
 class Check:
     """The state of one part of the machine; remedy: what to do if it is not well."""
@@ -120,6 +123,11 @@ def _kernels() -> Check:
     if folder is None:
         sentence = "There is no folder to save compiled kernels in. They are compiled again at every start."
         return Check("kernels", False, sentence, REMEDY)
+    free = shutil.disk_usage(folder).free
+    if free < KERNEL_BYTES:
+        sentence = (f"There is no disk space for compiled kernels in {folder} ({free / 1e6:.1f} MB free). "
+                    "Missing kernels are compiled again at every start.")  # fmt: skip
+        return Check("kernels", False, sentence, f"Free disk space. {REMEDY}")
     return Check("kernels", True, f"Compiled kernels are saved in {folder}.")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 EXIT_DONE = 0
 EXIT_FAILED = 1
@@ -33,17 +33,14 @@ class InputError(LeafClinicError):
     exit_code = EXIT_WRONG_INPUT
 
 
-@final
 class DataError(InputError):
     """The photos, folder or manifest cannot be used."""
 
 
-@final
 class ModelFileError(InputError):
     """A model, checkpoint or ONNX file is truncated, altered or of another version."""
 
 
-@final
 @dataclass(frozen=True)
 class Problem:
     """A problem of one field of the configuration."""
@@ -64,34 +61,28 @@ def option_name(field: str) -> str:
     return field if field.startswith("-") else "--" + OPTION_NAMES.get(field, field).replace("_", "-")
 
 
-@final
 class ConfigError(InputError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
         super().__init__("\n".join(f"{option_name(p.field)}: {p.message}" for p in problems))
 
 
-@final
 class DeviceError(InputError):
     """The requested device cannot be opened."""
 
 
-@final
 class OutOfMemory(LeafClinicError):
     """The device has less memory than the plan needs."""
 
 
-@final
 class KernelUnavailable(InputError):
     """A kernel requested by name cannot compute the case."""
 
 
-@final
 class TrainingDiverged(LeafClinicError):
     """The loss or a gradient is not finite."""
 
 
-@final
 class StorageError(LeafClinicError):
     """A file could not be written (full disk, permissions), or was truncated while it was in use."""
 
@@ -104,7 +95,6 @@ class RankFailed(LeafClinicError):
         super().__init__(f"Rank {rank}: {error}")
 
 
-@final
 class RankLost(LeafClinicError):
     """Ranks of a run have ended or do not answer; the run stays resumable."""
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, TypeAlias
 
 from core.errors import ModelFileError
 
@@ -25,7 +25,6 @@ LABEL: Final = "label"
 """Name of the true classes in the inputs of a loss node."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Parameter:
     """One array of a node. Filters are OHWI, dense weights ``(out, in)``.
@@ -46,7 +45,6 @@ class Parameter:
         return math.prod(self.shape)
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Node:
     """One operation. A parameter's full name is ``f"{node.name}.{parameter.role}"``."""
@@ -59,7 +57,6 @@ class Node:
     parameters: tuple[Parameter, ...] = ()
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Graph:
     """Nodes in topological order. The first is the photo."""

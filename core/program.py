@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -29,7 +29,6 @@ ALIGNMENT: Final = 16
 """Parameters start at multiples of 16 floats (64 bytes), a cache line."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Value:
     """Input or output of a step: channels ``[channel, channel + shape[-1])`` of a buffer."""
@@ -39,7 +38,6 @@ class Value:
     channel: int = 0
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Step:
     """A node with its fused activation. node: its name, which prefixes the parameters; inputs: without labels."""
@@ -63,7 +61,6 @@ def concat_slices(step: Step) -> list[tuple[Value, Value]]:
     return slices
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Program:
     """Steps in order. buffers: name to shape per photo; values: outputs of the materialized nodes; output: logits."""
@@ -230,7 +227,6 @@ def _is_foldable(graph: Graph, node: Node, before: Node) -> bool:
     )
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class ParameterLayout:
     """Positions of the parameters in the flat float32 buffer, trained ones first, then statistics.

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import final
 
 import numpy as np
 
@@ -36,7 +35,6 @@ COLUMNS = ("path", "label", "suggested", "probability", "label_probability", "ag
 SHOWN = 100
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class ReviewedPhotos:
     """Photos to review. samples: of the usable ones; learned: how many of them the model was trained on."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, TypeAlias
 
 DEEPEST: Final = 64
 """Most nested lists and objects; our files have fewer than ten."""
@@ -20,7 +20,6 @@ MOST: Final = 1_000_000
 Reader: TypeAlias = Callable[[Any], Any]
 
 
-@final
 class SchemaError(ValueError):
     """A sentence part that says what is wrong in a file, without the file's name."""
 

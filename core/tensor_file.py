@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +38,6 @@ WORDS: Final = {
 }  # fmt: skip
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class TensorFile:
     """The header's JSON object, the arrays in file order, and the labels."""

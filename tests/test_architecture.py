@@ -26,6 +26,8 @@ UNIX_SOCKETS = {"app/instance.py": {"socket"}}
 DOORS = {"onnxruntime": "core/onnx/runtime.py", "mpi4py": "core/distributed/mpi.py", "nccl": "core/distributed/nccl.py"}
 """Packages that only one module may import. They open connections: the first module switches that off, the others are
 imported only where a launcher has started several ranks (`tests/core/distributed/test_rank_environment.py`)."""
+EXTENDED = {"Communicator", "Dialog", "InputError", "LeafClinicError", "Plan", "ProcessModel", "Wrapping", "_Wheelless"}
+"""Classes that others extend; all others are final."""
 UNSAFE = {"pickle", "shelve", "marshal", "dill", "joblib", "cloudpickle"}
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -36,11 +38,13 @@ def relative(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Summary:
-    """What the tests ask of a module: packages that it imports, its docstring, and its functions with their lines."""
+    """What the tests ask of a module: packages that it imports, its docstring, its functions with their lines, and its
+    classes with their bases."""
 
     imported: frozenset[str]
     docstring: str | None
     functions: tuple[tuple[str, int], ...]
+    classes: tuple[tuple[str, frozenset[str]], ...]
 
 
 def statements(node: ast.AST) -> Iterator[ast.stmt]:
@@ -54,7 +58,7 @@ def statements(node: ast.AST) -> Iterator[ast.stmt]:
 @cache
 def summary(path: Path) -> Summary:
     tree = ast.parse(path.read_text("utf-8"))
-    names, functions = set(), []
+    names, functions, classes = set(), [], []
     for node in statements(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
@@ -62,7 +66,9 @@ def summary(path: Path) -> Summary:
             names.add(node.module.split(".")[0])
         elif isinstance(node, FUNCTIONS):
             functions.append((node.name, node.end_lineno - node.lineno + 1))
-    return Summary(frozenset(names), ast.get_docstring(tree), tuple(functions))
+        elif isinstance(node, ast.ClassDef):
+            classes.append((node.name, frozenset(ast.unparse(base).split(".")[-1] for base in node.bases)))
+    return Summary(frozenset(names), ast.get_docstring(tree), tuple(functions), tuple(classes))
 
 
 def test_imports_go_down_only():
@@ -96,6 +102,11 @@ def test_nothing_reaches_for_the_network_or_unpickles():
 def test_only_its_door_imports_the_package(package):
     importers = [relative(p) for p in ALL if package in summary(p).imported]
     assert importers == [DOORS[package]], f"call {DOORS[package]} instead of importing {package}"
+
+
+def test_only_classes_made_for_it_are_extended():
+    bases = {name: bases for path in SOURCES for name, bases in summary(path).classes}
+    assert frozenset().union(*bases.values()) & bases.keys() == EXTENDED, "pass an object or a function instead"
 
 
 def test_every_module_says_what_it_is():

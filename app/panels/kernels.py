@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import Final
 
 from PySide6.QtGui import QFontDatabase
 from PySide6.QtWidgets import QCheckBox, QHeaderView, QPlainTextEdit, QWidget
@@ -25,7 +25,6 @@ POINT: Final = 9
 """Diameter in pixels of a kernel in the roofline."""
 
 
-@final
 class KernelsPanel(QWidget):
     """Choose op, direction and shape; run; read."""
 
@@ -150,7 +149,6 @@ REASON: Final = 7
 """Index of the column of reasons."""
 
 
-@final
 class PlanPanel(QWidget):
     """Choose a network, a batch and a GPU; read every candidate of every step."""
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, BinaryIO, Final, final
+from typing import Any, BinaryIO, Final
 
 from core.child_process import MODULES, child_environment, module_command, take_stdout
 from core.errors import LeafClinicError, StorageError
@@ -30,7 +30,6 @@ NICE: Final = 10
 """Niceness of the process: the window is scheduled first where both need a core."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Child:
     """A running process with pipes to its input and output; `errors` is the file of its error output."""
@@ -92,7 +91,6 @@ def limit_threads(name: str) -> None:
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
-@final
 class Channel:
     """The process's end. `requests` yields dicts in order, and None when the window is gone or cancels."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Any, final
+from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
@@ -12,7 +12,6 @@ from app.paths import PHOTO_FOLDERS, folder
 from app.viewmodels.process_model import ProcessModel
 
 
-@final
 class AdaptationModel(ProcessModel):
     """Signals: `known(classes)` of the model; `counted(photos by class)`; `measured(sentences, path)`: the effect
     on held-out photos, and the new model, "" if none was written."""

@@ -7,7 +7,7 @@ import os
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Final, final
+from typing import Any, Final
 
 from PySide6.QtCore import QObject, Signal
 
@@ -29,7 +29,6 @@ IN_FLIGHT: Final = 12
 """Photos sent to the process; the others wait here and can be cancelled."""
 
 
-@final
 class DiagnosisModel(ProcessModel):
     """The photos to diagnose and their results, computed by a process.
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeAlias, final
+from typing import Final, TypeAlias
 
 import numpy as np
 from PySide6.QtCore import QLockFile, QObject, QTimer, Signal
@@ -35,7 +35,6 @@ NEEDS_NORMALISING: Final = re.compile(r"^/|//|/$|(^|/)\.\.?(/|$)|[:\\]").search
 _Opened: TypeAlias = tuple[project.EditedDataset, project.Edits, dict[str, int], list[project.Edits]]
 
 
-@final
 class Document(QObject):
     """What the Dataset page shows and training uses.
 
@@ -308,7 +307,6 @@ def _open(source: str, folder: Path, report: ReportProgress) -> _Opened:
     return project.apply_edits(dataset, edits), others, places(dataset), found
 
 
-@final
 class Edit(QUndoCommand):
     """An edit as two functions; pushing it on the stack does it."""
 

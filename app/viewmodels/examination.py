@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
@@ -12,7 +12,6 @@ from app.viewmodels.document import Document
 from app.viewmodels.process_model import ProcessModel
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Found:
     """One finding: its kind, the photos by row of the table, a sentence."""
@@ -22,7 +21,6 @@ class Found:
     message: str
 
 
-@final
 class ExaminationModel(ProcessModel):
     """Signal: `changed()` with new findings or a split."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
@@ -15,7 +15,6 @@ from app.viewmodels.row_order import Column
 from app.viewmodels.rows_model import RowsModel
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class BenchmarkedKernel:
     """One kernel for an op, direction and shape. milliseconds: 0 before it ran; reason: why it cannot run."""
@@ -35,7 +34,6 @@ class BenchmarkedKernel:
     reason: str = ""
 
 
-@final
 class KernelBenchmark(ProcessModel):
     """Signals: `listed()` ops, shapes, devices and networks are known; `changed()`; `explained()`."""
 

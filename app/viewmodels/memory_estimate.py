@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, final
+from typing import Any, Final
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
@@ -14,7 +14,6 @@ DELAY_MS: Final = 1200
 """Delay after the last edit: an estimate takes a second of a core."""
 
 
-@final
 class MemoryEstimate(ProcessModel):
     """`estimated(text)`: a line for the form, "" while unknown; `device_known(name)`: the device of a run."""
 

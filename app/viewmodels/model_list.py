@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 from app import paths, resources
 from app.paths import Settings
@@ -22,7 +22,6 @@ IMPORTS: Final = "models"
 """Name of the setting with the imported files."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class KnownModel:
     """One row of the list.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 from PySide6.QtCore import QModelIndex, QObject, QPersistentModelIndex, QStringListModel, Qt, Signal
@@ -19,7 +19,6 @@ EXCLUDED: Final = Qt.ItemDataRole.UserRole + 1
 MARK: Final = Qt.ItemDataRole.UserRole + 2
 
 
-@final
 class PhotoModel(QStringListModel):
     """`rows` are rows of the dataset. `marks` are short texts on top of photos (a probability, a reason).
 
@@ -56,7 +55,6 @@ class PhotoModel(QStringListModel):
         return self._marks.get(row) if role == MARK else None
 
 
-@final
 class Search(QObject):
     """`mask` returns a known result at once; otherwise it searches, and `found` says when to ask again."""
 

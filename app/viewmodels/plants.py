@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -46,7 +46,6 @@ def find_plants(
     return {path: plants[name] for path, name in zip(paths, names, strict=True)}
 
 
-@final
 class Plants(QObject):
     """The plants of photos: grouped as `by` says, except those that were grouped by hand. Signal: `changed()`.
 

@@ -8,7 +8,7 @@ import queue
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, BinaryIO, Final, final
+from typing import Any, BinaryIO, Final
 
 from PySide6.QtCore import QObject, QThread, Signal
 
@@ -21,7 +21,6 @@ TAIL: Final = 4000
 """Characters of the error output that are reported after a failure."""
 
 
-@final
 class ProcessThread(QThread):
     """The thread has no event loop: `run` returns when the process has ended.
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from core.diagnosis.plant import Plant
 
 
-@final
 @dataclass(slots=True)
 class PhotoResult:
     """One photo: waiting, cancelled, or with its result. Not frozen, which takes four times as long for 20,000.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 from PySide6.QtCore import QObject, Signal
@@ -16,7 +16,6 @@ from app.viewmodels.document import Document
 from app.viewmodels.process_model import ProcessModel
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class SuspectPhoto:
     """A row of the table; probability: of the suggested label; agreeing: of the five nearest photos with it."""
@@ -28,7 +27,6 @@ class SuspectPhoto:
     agreeing: int
 
 
-@final
 class ReviewModel(ProcessModel):
     """Signals: `changed()` when the open suspects may have changed; `chosen(paths)`: photos to label next, the most
     informative first; `saved(path)`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,7 +16,6 @@ KEY_BYTES: Final = 256
 """Bytes of a text that are compared: one long text must not widen the keys of all rows."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column of a table.
@@ -34,7 +33,6 @@ class Column:
     help: str | None = None
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Query:
     """The column to sort by (-1: original order), the text that shown rows contain, and rows that are not shown."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from itertools import compress
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, Qt, QTimer, Signal
@@ -35,7 +35,6 @@ draw the columns, each of which would wait for the interpreter lock."""
 RETRY_MS: Final = 100
 
 
-@final
 class RowsModel(QAbstractTableModel):
     """A list of rows, and the order in which a view shows them; it uses only the texts and numbers of the columns.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,6 @@ RECENT: Final = 50
 """Steps over which the speed is averaged."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Curve:
     """One line of a plot: x in epochs."""
@@ -36,7 +35,6 @@ class Curve:
     y: Floats
 
 
-@final
 class RunView:
     """The history of one run; `best_epoch` is kept as the model."""
 
@@ -153,7 +151,6 @@ class RunView:
 Floats: TypeAlias = NDArray[np.float64]
 
 
-@final
 class Series:
     """Figures of events, by the names of their fields, in columns to which appending takes constant time."""
 
@@ -183,7 +180,6 @@ class Series:
 NAME: Final = "name.txt"
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class RunSummary:
     """One row of the list.

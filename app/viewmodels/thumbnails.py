@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import Final, final
+from typing import Final
 
 from PySide6.QtCore import QObject, QThreadPool, Signal
 from PySide6.QtGui import QImage, QPixmap
@@ -21,7 +21,6 @@ MAX_REQUESTS: Final = 160
 THREADS: Final = 2
 
 
-@final
 class Thumbnails(QObject):
     """`get` returns a picture, or None and requests it; `ready(path)` says that it is available.
 

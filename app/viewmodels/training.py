@@ -10,7 +10,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 from PySide6.QtCore import QObject, Signal
 
@@ -37,7 +37,6 @@ class State(enum.Enum):
     STOPPING = "stopping"
 
 
-@final
 class TrainingModel(ProcessModel):
     """IDLE -> RUNNING <-> PAUSED -> STOPPING -> IDLE; the end of the process always leads to IDLE.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, final
+from typing import Any, Final
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
@@ -19,7 +19,6 @@ SLICE_S: Final = 0.008
 """Seconds of work between two returns to the event loop."""
 
 
-@final
 class Verdicts(QObject):
     """Updates verdicts in slices. Photos of several leaves are all updated: each leaf has probabilities of its own.
 

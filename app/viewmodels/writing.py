@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final, final
+from typing import Any, Final
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
@@ -18,7 +18,6 @@ RESULTS_PER_SLICE: Final = 64
 FRAME_MS: Final = 150
 
 
-@final
 class Writing(ProcessModel):
     """Writes files one after another. Signals: `busy(True)` for each file, `progress(done, total)`, `written(answer)`
     with path and notes; after the last one `failed` with those that were not saved, and `busy(False)`."""

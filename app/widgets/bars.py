@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, final
+from typing import Final
 
 from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, QSize, Qt
 from PySide6.QtGui import QColor, QPainter, QPaintEvent
@@ -34,7 +34,6 @@ def draw_bar(painter: QPainter, area: QRect, share: float, colour: QColor, colou
             painter.drawRoundedRect(QRect(area.topLeft(), QSize(width, area.height())), radius, radius)
 
 
-@final
 class ProbabilityBars(QWidget):
     """A line for each class: its name, probability and bar.
 
@@ -89,7 +88,6 @@ class ProbabilityBars(QWidget):
                     painter.fillRect(bar.left() + mark, bar.top() - 3, 2, bar.height() + 6, QColor(colours.warning))
 
 
-@final
 class BarDelegate(QStyledItemDelegate):
     """The cells of a table's column with a bar behind each number: its sort value divided by `highest`."""
 

@@ -6,7 +6,7 @@ import html
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 import pyqtgraph as pg
@@ -34,7 +34,6 @@ SAMPLE: Final = QSize(30, 10)
 IMAGE_WIDTH: Final = 1600
 
 
-@final
 class CurvePlot(Wrapping):
     """Curves by name; `show_curves` updates them and keeps what the user hid or zoomed.
 

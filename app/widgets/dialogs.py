@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 from PySide6.QtCore import QUrl, Signal
 from PySide6.QtGui import QImage
@@ -28,7 +28,6 @@ from core.storage import unused
 from core.user_cache import kernel_bytes, user_cache_folder
 
 
-@final
 class GuideDialog(Dialog):
     """Pages and pictures are files of the program; links to the internet are not followed."""
 
@@ -45,7 +44,6 @@ GIGABYTE: Final = 1_000_000_000
 MOST_GIGABYTES: Final = 10_000
 
 
-@final
 class StorageDialog(Dialog):
     """Decoded photos and compiled kernels of this user. Nothing is lost by clearing them."""
 
@@ -90,7 +88,6 @@ class StorageDialog(Dialog):
 FRAME_S = 1 / 25
 
 
-@final
 class CameraDialog(Dialog):
     """`taken(path)`: a photo was taken."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, final
+from typing import Final
 
 from PySide6.QtCore import QEvent, QSignalBlocker, Qt
 from PySide6.QtGui import QKeyEvent, QKeySequence, QWheelEvent
@@ -22,7 +22,6 @@ class _Wheelless:
         event.ignore()
 
 
-@final
 class SpinBox(_Wheelless, QSpinBox):
     """A number field, changed by keys and its arrows only."""
 
@@ -31,7 +30,6 @@ class SpinBox(_Wheelless, QSpinBox):
         self.lineEdit().setTextMargins(7, 0, 0, 0)  # the style sheet's padding does not apply to it
 
 
-@final
 class ComboBox(_Wheelless, QComboBox):
     """A choice, changed by keys and its list only."""
 
@@ -55,7 +53,6 @@ class ComboBox(_Wheelless, QComboBox):
         option.currentText = self.fontMetrics().elidedText(self.currentText(), Qt.TextElideMode.ElideRight, at.width())
 
 
-@final
 class Slider(_Wheelless, QSlider):
     """A horizontal slider, moved by keys and its handle only."""
 
@@ -66,7 +63,6 @@ class Slider(_Wheelless, QSlider):
         self.setValue(value)
 
 
-@final
 class SearchField(QLineEdit):
     """A search field that Esc clears, and in which the window's shortcuts work.
 

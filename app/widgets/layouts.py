@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, TypeAlias, TypeVar, final
+from typing import Final, TypeAlias, TypeVar
 
 from PySide6.QtCore import QEvent, QObject, QRect, QSize, Qt
 from PySide6.QtGui import QResizeEvent
@@ -91,7 +91,6 @@ def stack(*pages: QWidget) -> QStackedWidget:
     return made
 
 
-@final
 class Flow(QLayout):
     """No widget is narrower than its size hint; `fill`: which of a line share the width that is left."""
 
@@ -186,7 +185,6 @@ class Wrapping(QWidget):
         self.updateGeometry()
 
 
-@final
 class PageArea(QScrollArea):
     """Gives the current page all the space, and never less than it needs, so that widgets do not overlap.
 

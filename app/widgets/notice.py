@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent
 from PySide6.QtWidgets import QApplication, QFrame, QLabel, QProgressBar, QPushButton, QWidget
@@ -19,7 +19,6 @@ from app.widgets.layouts import row
 from app.widgets.parts import Slot, button, label, open_file, progress_bar
 
 
-@final
 class Notice(QFrame):
     """Hidden without a message. `do` is the button of the next step, `copy` copies the details."""
 
@@ -116,7 +115,6 @@ def follow_stages(process: ProcessModel, bar: QProgressBar, state: QLabel) -> No
     process.stage.connect(Slot(bar, going).call)
 
 
-@final
 class PreparationBar(QWidget):
     """Hidden unless something takes seconds to prepare."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar, final
+from typing import TypeVar
 
 from PySide6.QtCore import QObject, QSize, Qt, QUrl
 from PySide6.QtGui import QAction, QDesktopServices
@@ -49,7 +49,6 @@ def named(widget: W, name: str) -> W:
     return widget
 
 
-@final
 class Slot(QObject):
     """Connect `call` if the sender lives longer than `owner`: Qt disconnects it when the owner is deleted.
 
@@ -64,7 +63,6 @@ class Slot(QObject):
         self._function(*values)
 
 
-@final
 class Button(QPushButton):
     """A button that keeps the keyboard focus when it is disabled, and passes it backwards when it is hidden.
 
@@ -234,7 +232,6 @@ def header(title: str, subtitle: str, *widgets: QWidget) -> QWidget:
     return holding(layout)
 
 
-@final
 class Figure(QFrame):
     """A number with its name below.
 
@@ -268,7 +265,6 @@ class Figure(QFrame):
             self.value.setFixedSize(wanted)
 
 
-@final
 class EmptyPlace(QWidget):
     """The content of an empty page: a drawing, what the page is for, and what to do."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from itertools import takewhile
-from typing import Final, cast, final
+from typing import Final, cast
 
 import numpy as np
 from PySide6.QtCore import QItemSelection, QModelIndex, QPersistentModelIndex, QPoint, QRect, QSize, Qt
@@ -23,7 +23,6 @@ PHOTO: Final = 112
 CELL: Final = QSize(PHOTO + 16, PHOTO + 38)
 
 
-@final
 class CellSize(QStyledItemDelegate):
     """A photo and its space take the whole cell: a click beside the photo selects it."""
 
@@ -31,7 +30,6 @@ class CellSize(QStyledItemDelegate):
         return cast(PhotoGrid, self.parent()).gridSize()
 
 
-@final
 class PhotoGrid(QListView):
     """Cells of equal size; Qt measures one. A double click or Enter activates a photo."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, final
+from typing import Final
 
 from PySide6.QtCore import QPointF, QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QFont, QImage, QMouseEvent, QPainter, QPainterPath, QPaintEvent, QPen, QPixmap
@@ -26,7 +26,6 @@ SHADE: Final = QColor(0, 0, 0, 95)
 """Colour over the part that was not diagnosed."""
 
 
-@final
 class PhotoView(QWidget):
     """A photo. Boxes (y0, x0, y1, x1) are fractions of its central square, which networks see.
 
@@ -216,7 +215,6 @@ def within(place: QRectF, box: Box) -> QRectF:
     return QRectF(place.x() + x0 * side, place.y() + y0 * side, (x1 - x0) * side, (y1 - y0) * side)
 
 
-@final
 class PhotoDialog(Dialog):
     """A photo in a large dialog, with its class and file."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 import pyqtgraph as pg
 from PySide6.QtCore import Qt
@@ -25,7 +25,6 @@ TICK_HEIGHT: Final = 16
 """Pixels between two tick labels, so that they do not overlap."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Point:
     """A kernel; intensity: FLOP per byte; size: diameter in pixels; name: drawn on its right, "" for none."""
@@ -38,7 +37,6 @@ class Point:
     name: str = ""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Roof:
     """The peak rates of a device."""
@@ -48,7 +46,6 @@ class Roof:
     colour: str
 
 
-@final
 class Roofline(Wrapping):
     """Both axes are logarithmic; the mouse moves nothing."""
 

@@ -6,7 +6,7 @@ import html
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, final
+from typing import Any, Final
 
 from PySide6.QtCore import QSignalBlocker, QSize, Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QFormLayout, QLabel, QLineEdit, QWidget
@@ -32,7 +32,6 @@ PRESET_GROUPS: Final = ("network", "training", "optimizer", "loss", "augmentatio
 """Groups of settings that a preset sets."""
 
 
-@final
 class Field:
     """One setting: its editor, how to read and write it, and its problem."""
 
@@ -79,7 +78,6 @@ class Field:
         self.editor.style().polish(self.editor)
 
 
-@final
 class RunForm(QWidget):
     """All settings of a run; `changed` is emitted after any edit. Simple shows some, Expert all."""
 

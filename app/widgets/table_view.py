@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, final
+from typing import Any, Final
 
 from PySide6.QtCore import QItemSelectionModel, QObject, QSize, Qt
 from PySide6.QtGui import QResizeEvent
@@ -14,7 +14,6 @@ MAX_COLUMN_WIDTH: Final = 300
 """Pixels: a long file name must not push the other columns away."""
 
 
-@final
 class Table(QTableView):
     """Qt's layouts would give it its preferred 192 pixels beside wrapped texts and squeeze what is above."""
 
@@ -73,7 +72,6 @@ def selected_rows(view: QTableView) -> list[Any]:
     return [rows.rows[rows.place(at)] for at in sorted(chosen)]
 
 
-@final
 class KeptPlace(QObject):
     """Keeps the current row, and its visibility, when other rows are shown; the first row if it is gone."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import final
-
 import numpy as np
 
 from core.cpu.memory import FIELDS
@@ -27,7 +25,6 @@ TOTAL, RANKS = 24, 25
 """Images in batch norm's sums, and ranks with such images: of all ranks if statistics are synchronized."""
 
 
-@final
 class Context:
     """The fields, and the arrays that a loss writes for every image."""
 

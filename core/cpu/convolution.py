@@ -6,7 +6,7 @@ A dense layer is a convolution whose window is the whole input.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 from core.cpu import microkernel as mk
 from core.cpu import tiled
@@ -60,7 +60,6 @@ def run_pack(record: int, context: int, image: int, low: int, high: int) -> None
                             panel[start + k * wide + n] = 0
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Convolution:
     """Numbers of a convolution; a dense layer is one window over its whole input."""

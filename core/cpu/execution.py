@@ -12,7 +12,7 @@ import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numba
 import numpy as np
@@ -153,7 +153,6 @@ HALVINGS: Final = 3
 threads finish together, and the counter is read only four times a record."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Chunks of tasks and the threads that own them.

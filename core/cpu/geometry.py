@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias, final
+from typing import TypeAlias
 
 from core.arena import Lifetime, lay_out
 from core.cpu.memory import LINE, SLACK
@@ -22,7 +22,6 @@ Border: TypeAlias = tuple[int, int, int, int]
 """Pixels (top, left, bottom, right)."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class View:
     """Channels of a buffer: address of pixel (0, 0), size, and bytes from row to row and pixel to pixel."""
@@ -47,7 +46,6 @@ class View:
         return {field: self.height, field + 1: self.width, field + 2: self.channels}
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Span:
     """One phase of the input gradient of a strided convolution along one axis.
@@ -109,7 +107,6 @@ def gradient_border(step: Step, source: Shape, target: Shape) -> Border:
     return reach[0][0], reach[1][0], reach[0][1], reach[1][1]
 
 
-@final
 class Buffers:
     """Layout of all buffers of a program and their offsets in one image's memory."""
 

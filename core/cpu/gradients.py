@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
 
 import numpy as np
 
@@ -19,7 +18,6 @@ from core.ops.activation import ACTIVATIONS
 from core.program import Step, Value
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class GradientTarget:
     """Where a step puts or adds an input's gradient, the mask of `clip` and value `y`, and records to run before."""
@@ -71,7 +69,6 @@ def _overlap(lowering: Lowering, value: Value, buffer: str, span: range) -> bool
     return value.buffer == buffer and value.channel < span.stop and span.start < end
 
 
-@final
 class Ledger:
     """State of all gradients while the backward records are listed, last step first."""
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 import llvmlite.binding
 import numba
@@ -20,7 +20,6 @@ from core.user_cache import find_writable, make_kernel_folder, make_temporary_fo
 VARIABLE: Final = "LEAFCLINIC_CPU"
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class InstructionSet:
     """A vector width (floats) and the tile sizes of the micro-kernel.
@@ -133,7 +132,7 @@ def cache_folder() -> Path:
 def cached(decorate: Callable[..., Any], *arguments: Any, **options: Any) -> Callable[[Any], Any]:
     """Apply a Numba decorator with its cache in `cache_folder`.
 
-    Where the disk is full, compiled code is not kept and is compiled again at each start.
+    Where the disk is full, compiled code is not kept and is compiled again at each start; `core.doctor` reports that.
     Numba does not sync its files: those that a power failure damaged are removed and written again.
     """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,7 +19,6 @@ MATRIX: Final = "unfolded windows"
 """Name of the array in an image's memory that algorithms with `Writers.scratch` share."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Writers:
     """The functions of one algorithm that list the records of a step, forward and backward.
@@ -33,7 +32,6 @@ class Writers:
     scratch: Callable[[Step, Shape, Shape], int] = lambda step, source, target: 0
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Lowering:
     """Everything that the records of a plan point to.

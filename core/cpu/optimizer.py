@@ -6,7 +6,7 @@ The update computes what `core.optim.optimizer` does, in chunks that threads sha
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 from numba import njit
@@ -156,7 +156,6 @@ def sum_records(lowering: Lowering, add: bool, threads: int) -> list[Record]:
     return records
 
 
-@final
 class CpuOptimizer:
     """Moments and running average, each with as many floats as the trained weights."""
 

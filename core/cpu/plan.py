@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import final
 
 import numpy as np
 
@@ -33,7 +32,6 @@ from core.ops.photo import Backgrounds
 from core.program import flatten_parameters, lay_out_parameters, lower, name_parameters
 
 
-@final
 class CpuPlan(Plan):
     """Executes a program on the CPU: threads take images by index, and each thread sums its own gradient.
 

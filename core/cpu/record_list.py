@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import final
 
 from core.cpu import elementwise as ew
 from core.cpu.backward import backward_records
@@ -19,7 +18,6 @@ from core.ops.op_table import LOSSES
 from core.program import Program, Step, wanted_buffers
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class RecordList:
     """The records of a plan and their groups.
@@ -34,7 +32,6 @@ class RecordList:
     outputs: Mapping[str, Array]
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Stage:
     """Records `first` to `last` of every image, or `once` for the batch; threads synchronize after it."""

@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, TypeAlias
 
 import numba
 import numpy as np
@@ -49,7 +49,6 @@ call = make_intrinsic(types.void, [types.int64] * 6, _emit_call)
 """``call(address, record, context, image, low, high)`` calls a kernel by its address."""
 
 
-@final
 class Space(Enum):
     """The memory of an address: shared by all threads, of an image (or its thread), or of a thread's gradient."""
 
@@ -58,7 +57,6 @@ class Space(Enum):
     PRIVATE = "private"
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Address:
     """An offset in bytes from the start of a space; in SHARED an absolute address."""
@@ -79,7 +77,6 @@ def address_of(array: npt.NDArray[Any], first: int = 0) -> Address:
     return Address(Space.SHARED, array.ctypes.data + first * array.itemsize)
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Record:
     """One kernel call. `layer`, `direction`, `name`: for reports; `once`: runs once per batch, not once per image."""
@@ -93,7 +90,6 @@ class Record:
     once: bool = False
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class RecordTable:
     """Encoded records: record i for slot s and thread t is row i of ``words + s * slot_shift + t * thread_shift``."""

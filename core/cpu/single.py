@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 
@@ -54,7 +54,6 @@ def _run_before(case: KernelCase, arrays: dict[str, Any], direction: str, writer
     return single
 
 
-@final
 class Single:
     """A program of one step, in which every image has its own memory; with backward records for a gradient."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 from core.cpu import microkernel as mk
 from core.cpu import tiled
@@ -17,7 +17,6 @@ TYPICAL: Final = 24, 64
 """Rows, a multiple of many tile heights, and depth, assumed where they are not known."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Columns:
     """Consecutive columns that are computed in tiles of one width."""

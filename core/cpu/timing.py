@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -42,7 +42,6 @@ _SHAPE: Final = VECTORS * 64 + ROWS
 _VECTOR_WIDTH: Final = current_isa().vector_width
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Peak:
     """GFLOP/s of multiply-adds and GB/s read and written, of all threads together."""

@@ -6,7 +6,7 @@ Loops over channels in Numba would check at every pixel whether arrays overlap, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, final
+from typing import Any, Final
 
 import llvmlite.binding
 from llvmlite import ir
@@ -46,7 +46,6 @@ def row_intrinsic(name: str, count: int, emit: Callable[[ir.Function, Instructio
     return make_intrinsic(types.void, [types.int64] * count, emit_call)
 
 
-@final
 class Vectors:
     """Emits code for vectors of floats. Addresses are int64; a mask has the lanes that are read or written."""
 
@@ -155,7 +154,6 @@ class Vectors:
         return self.b.fmul(y, self.b.bitcast(exponent, self.floats))
 
 
-@final
 class Pixels:
     """Emits one function over pixels and channels; `a` are its int64 arguments."""
 

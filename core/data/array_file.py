@@ -7,7 +7,7 @@ import mmap
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -60,7 +60,6 @@ def complete_rows(path: Path, content: Array, compute: Callable[[Array], Array])
     return np.stack([known[key.tobytes()] for key in content])
 
 
-@final
 class MappedPages:
     """Checks the file of a mapped array before it is read, and releases its pages after every RELEASE_BYTES. Does
     nothing for arrays in memory."""

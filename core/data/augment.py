@@ -7,7 +7,7 @@ on every device, for every batch size, and after a resume.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -22,7 +22,6 @@ _LUMA: Final = np.array((0.299, 0.587, 0.114))
 _GREY_AXIS: Final = np.full(3, 1 / np.sqrt(3.0))
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Strength:
     """Augmentation ranges, around 0 (around 1 for factors); probabilities are 0..1.

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -31,7 +31,6 @@ from core.user_cache import create_private_folder, user_cache_folder
 OTHER: Final = "another folder with --cache"
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class PhotoCache:
     """Decoded photos of a dataset.

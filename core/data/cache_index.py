@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -49,7 +49,6 @@ def read_sample(file: str, size: int) -> bytes:
     return b"".join(parts)
 
 
-@final
 @dataclass(slots=True)
 class CacheIndex:
     """The index of a photo cache.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 from core.data.file_lock import locked
 from core.storage import TEMPORARY, create_folder, refuse_pipe, write_file
@@ -23,7 +23,6 @@ NAMES: Final = re.compile(r"\d+(\.index|\.copies|-[0-9a-f]+\.(photos|features)|-
 """Names of the files of a cache but its locks, also unfinished ones."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class CacheUse:
     """The cache of one photo folder: home: its own folder; size: bytes; used: when it was last opened (Unix time)."""

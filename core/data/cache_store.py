@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO, Final, final
+from typing import BinaryIO, Final
 
 import numpy as np
 
@@ -44,7 +44,6 @@ def decode_all(
     return map_ahead(decode_chunk, chunks, processes, 2 * processes)
 
 
-@final
 class CacheStore:
     """The files of the cache of a dataset while its lock is held."""
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, TypeAlias, final
+from typing import Final, TypeAlias
 from unicodedata import normalize
 
 import numpy as np
@@ -38,6 +38,8 @@ LONGEST: Final = 300
 """Characters of a path in a sentence; the end of a longer one is shown."""
 MOST_CLASSES: Final = 10_000
 """More distinct labels than this mean a wrong column."""
+LEAKAGE: Final = "Data leakage: "
+"""Start of sentences on evaluated photos that were trained on, or whose group was: the accuracy on them is too high."""
 ReportProgress: TypeAlias = Callable[[int, int], None]
 """Called with (done, total) from time to time; total is 0 if unknown. To stop the work, it raises."""
 ReportStage: TypeAlias = Callable[[str, int, int], None]
@@ -48,14 +50,12 @@ def ignore(*progress: object) -> None:
     """Report no progress."""
 
 
-@final
 class Cancelled(LeafClinicError):
     """The user stopped the work. Photos decoded so far stay in the cache."""
 
     exit_code = EXIT_INTERRUPTED
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Skipped:
     """A photo that cannot be used, and the reason as a sentence."""
@@ -64,7 +64,6 @@ class Skipped:
     reason: str
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
     """Photos by row. Nothing is decoded yet, and files may turn out to be missing or broken.
@@ -132,11 +131,6 @@ def clean_name(text: str) -> str:
     return normalize("NFC", text.strip())
 
 
-@final
-class LeakageNote(str):
-    """A sentence on evaluated photos that were trained on, or whose group was: the accuracy on them is too high."""
-
-
 def describe_skipped(skipped: tuple[Skipped, ...], kind: str = "photo") -> str:
     """A sentence about all skipped photos; empty if there are none."""
     if not skipped:
@@ -157,7 +151,6 @@ def reasons(skipped: tuple[Skipped, ...]) -> str:
     return "; ".join(parts) + (f"; {rest} more for other reasons" if rest else "")
 
 
-@final
 class DatasetBuilder:
     """Collects the rows of a dataset, with the checks that folders and manifests share; `columns`: additional ones."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 import cv2
 import numpy as np
@@ -45,7 +45,6 @@ KINDS: Final = {
 """Kinds of findings, worst first, and their meaning."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Finding:
     """A problem. kind: a key of KINDS; paths: the photos (or classes) concerned; message: a sentence."""

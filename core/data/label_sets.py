@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -18,7 +18,6 @@ from core.ops.contract import Array
 SEPARATORS: Final = re.compile(r"\s*[+;]\s*")
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelSets:
     """The label sets of a dataset. labels: names of the single labels; members: bool ``(sets, labels)``."""

@@ -6,7 +6,7 @@ Shape, background, light and camera are independent of the condition, so that on
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 import cv2
 import numpy as np
@@ -20,7 +20,6 @@ LEAST_SEVERITY: Final = 0.05
 MOST_SEVERITY: Final = 0.40
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class LeafPhoto:
     """A synthetic photo, uint8 ``(S, S, 3)``, and its true masks, bool ``(S, S)``; lesions are within the leaf."""

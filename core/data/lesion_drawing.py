@@ -6,7 +6,7 @@ Positions are in leaf coordinates: u from 0 at the stalk to 1 at the tip, v acro
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, TypeAlias, final
+from typing import Final, TypeAlias
 
 import cv2
 import numpy as np
@@ -14,7 +14,6 @@ import numpy as np
 from core.ops.contract import Array
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Surface:
     """The leaf to draw on: coordinates u, v, half-width `reach` of the leaf at u (all ``(S, S)``), inside or not.

@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import closing
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -29,7 +29,6 @@ DRAWN: Final = 512
 """Photos whose augmentation is drawn at once: fewer take as long, and the interpreter serves no other thread."""
 
 
-@final
 class Loader:
     """Iterates over the batches of an epoch.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Final, final
+from typing import IO, Final
 
 from core.data.dataset import SPLIT_NAMES, SPLITS, UNSPLIT, Dataset, DatasetBuilder, ReportProgress, clean_name, ignore
 from core.data.string_array import ENCODING, ERRORS
@@ -34,7 +34,6 @@ VALUES_NAMED: Final = 12
 """Values of a column that an error lists."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class _Columns:
     """The index of each column; -1 if it is missing."""

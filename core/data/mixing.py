@@ -8,7 +8,7 @@ reveal the class (`core.diagnosis.background_dependence`); a random background d
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -26,7 +26,6 @@ _PLACEMENT: Final = Strength(area=0.3, aspect=1.25, turn=20, quarters=True)
 """Backgrounds are cropped and rotated independently of the leaf."""
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Mixing:
     """Mixes a random share of the photos of a batch.
@@ -81,7 +80,6 @@ def _shares(u: Array, size: int) -> tuple[Array, Array]:
     return np.where(cut, 1 - covered, own), np.where(cut[:, None], boxes, 0)
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class BackgroundReplacement:
     """Replaces the background of a random share of photos.

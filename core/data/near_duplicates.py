@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 import cv2
 import numpy as np
@@ -50,7 +50,6 @@ SHOWN: Final = 3
 """Largest number of pairs named in a sentence."""
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class PhotoHashes:
     """Hashes uint64 ``(N, 8)``, one for each rotation and mirror image; grey thumbs ``(N, THUMB, THUMB)``."""
@@ -59,7 +58,6 @@ class PhotoHashes:
     thumbs: Array
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Pair:
     """Two rows of near-duplicates; `likeness` is the correlation of their thumbnails, 1 for identical files."""

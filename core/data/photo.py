@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 import cv2
 import numpy as np
@@ -49,7 +49,6 @@ _TO_RGB: Final = {1: cv2.COLOR_GRAY2RGB, 3: cv2.COLOR_BGR2RGB, 4: cv2.COLOR_BGRA
 cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
 
 
-@final
 class PhotoError(Exception):
     """A file cannot be used as a photo; the message is a short sentence."""
 

@@ -10,7 +10,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from core.ops.contract import Array
@@ -40,7 +40,6 @@ _JPEG_SIZE: Final = frozenset((*range(0xC0, 0xC4), *range(0xC5, 0xC8), *range(0x
 """JPEG start-of-frame markers, which contain the size."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Header:
     """A photo file's header. width, height: before rotation; alpha: may be transparent; cut: its end is missing."""

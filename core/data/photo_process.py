@@ -26,7 +26,7 @@ import time
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, BinaryIO, Final, final
+from typing import Any, BinaryIO, Final
 
 import cv2
 import numpy as np
@@ -52,7 +52,6 @@ NUMBER: Final = struct.Struct("<Q")
 NOTHING: Final = np.empty((0, 0, 3), np.uint8)
 
 
-@final
 class Limits:
     """Limits of this process from now on; decode each photo within ``with limits:``."""
 
@@ -127,7 +126,6 @@ else:
         return peak if sys.platform == "darwin" else peak * 1024
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Decoder:
     """The streams of the process and the limits per photo."""

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -45,7 +45,6 @@ KEPT_ROOM: Final = 8 << 20
 """Bytes of the shared file that are kept between two requests: a chunk of squares of 400 pixels."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class ReadPhoto:
     """The result of reading one file; without pixels if its content is known already or there is a reason.
@@ -61,7 +60,6 @@ class ReadPhoto:
     lasting: bool = True
 
 
-@final
 class PhotoReader:
     """One decoding process, for one caller at a time; `close` ends it."""
 
@@ -172,7 +170,6 @@ def _parse_result(pixels: Array, content: str, reason: str, height: int, width: 
     return ReadPhoto(key, pixels.reshape(height, width, 3), "", (facts[0], facts[1], facts[2]))
 
 
-@final
 class PhotoReaders:
     """A pool of at most `most` processes, started on demand and kept until released."""
 

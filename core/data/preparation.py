@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias, final
+from typing import TypeAlias
 
 import numpy as np
 
@@ -25,7 +25,6 @@ CheckClasses: TypeAlias = Callable[[Sequence[str], bool], None]
 """Called before photos are decoded, with their classes and whether photos have several; it may raise."""
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class PhotoSet:
     """The prepared photos of a run.
@@ -82,7 +81,6 @@ def cache_side(config: RunConfig) -> int:
     return max(config.image_size, config.use_size)
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupedPhotos:
     """Decoded photos without splits: to review, to adapt to, or the user's field photos.

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import final
 
 import numpy as np
 
 from core.data.cache import PhotoCache
-from core.data.dataset import SPLITS, TEST, TRAIN, UNSPLIT, VALIDATION, Dataset, LeakageNote
+from core.data.dataset import SPLITS, TEST, TRAIN, UNSPLIT, VALIDATION, Dataset
 from core.data.manifest import open_manifest
 from core.data.string_array import ENCODING, ERRORS
 from core.errors import DataError
@@ -55,7 +54,6 @@ def complete_splits(splits: Array, labels: Array, groups: Array, seed: int, vali
     return done
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Leak:
     """Numbers of held-out photos (validation and test), and of those of them whose group is also in training, or, of
@@ -64,10 +62,9 @@ class Leak:
     held_out: int
     leaked: int
 
-    def describe(self) -> LeakageNote:
-        return LeakageNote(f"Data leakage: {self.leaked} of {self.held_out} validation and test photos have a photo of "
-                           "the same group in training or, of test photos, in validation. The accuracy measured on "
-                           "them is too high.")
+    def describe(self) -> str:
+        return (f"Data leakage: {self.leaked} of {self.held_out} validation and test photos have a photo of the same "
+                "group in training or, of test photos, in validation. The accuracy measured on them is too high.")
 
 
 def measure_leak(splits: Array, groups: Array) -> Leak:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -16,7 +16,6 @@ STRETCH: Final = 4096
 """Strings searched between two checks for cancellation."""
 
 
-@final
 class StringArray:
     """An immutable array of strings, with 8 bytes of overhead per string (a Python string has about 60)."""
 

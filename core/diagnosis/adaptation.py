@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias, final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -63,7 +63,6 @@ PLACE_REJECTED: Final = 0.1
 the branch raises the energy of both (benchmarks/results/adaptation.json)."""
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Adaptation:
     """model: None if no change helps; before, after: which held-out photos are classified correctly, bool ``(N,)``,
@@ -99,7 +98,6 @@ class Adaptation:
                 f"Sign test over groups: p {chance}.")  # fmt: skip
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacePhotos:
     """Photos uint8 ``(N, side, side, 3)`` of a place, with the model's features, logits and spreads for them."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final
 
 import cv2
 import numpy as np
@@ -37,7 +37,6 @@ TOO_FEW: Final = "unknown, because the photos are too few to exclude a high one"
 AT_CHANCE: Final = "unknown, because the accuracy is not clearly above that of always predicting the most common class"
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """border: accuracy of the border baseline; commonest: of always predicting the most frequent training class."""
@@ -98,7 +97,6 @@ def _vote(features: Array, labels: Array, queries: Array) -> Array:
     return predicted
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class BackgroundDependence:
     """Results of the background tests. All but `photos` are shares 0..1.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from statistics import median
-from typing import Final, TypeAlias, final
+from typing import Final, TypeAlias
 
 import cv2
 import numpy as np
@@ -37,7 +37,6 @@ Say: TypeAlias = Callable[[str], str]
 """Translates English text."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One photo of the report, in the reader's language.

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -44,7 +44,6 @@ def crop_of(name: str) -> str:
     return crop.strip() if condition else ""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Bin:
     """Photos with similar probabilities: their number, mean probability, and share of correct predictions."""
@@ -54,7 +53,6 @@ class Bin:
     right: float
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Reliability:
     """Expected calibration error, of `bins` of equal width.

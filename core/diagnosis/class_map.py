@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final, final
+from typing import Final
 
 import cv2
 import numpy as np
@@ -34,7 +34,6 @@ MOST_TIMES: Final = 4
 leaves would be too unlike those of the training."""
 
 
-@final
 class ClassMapper:
     """The layers of a model up to its feature map, loaded for enlarged photos. Close it to free the memory.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -40,7 +40,6 @@ BACKGROUND_PHOTOS: Final = 300
 CHUNK: Final = 64
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelledPhotos:
     """Photos, uint8 ``(N, side, side, 3)``; labels: int ``(N,)``, or bool ``(N, classes)`` of photos with several;

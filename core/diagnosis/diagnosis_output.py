@@ -28,19 +28,33 @@ OF_PLANTS: Final[Mapping[str, str]] = {**dict.fromkeys(("plant", "photos", "used
 }}  # fmt: skip
 
 
-def show_json(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
-    """Print one JSON object per line and photo; returns the number of readable photos."""
+def show_photos(
+    diagnoses: Iterable[Diagnosis], form: str, model: ModelIdentity, columns: Mapping[str, str] = COLUMNS
+) -> int:
+    """Print one line per photo, in CSV then one for each of several leaves; returns the number of readable photos.
+    form: "text", "json" or "csv"; columns: of CSV."""
     read = 0
+    if form == "csv":
+        _print_row(columns)
     for d in diagnoses:
-        answer = _state(d.verdict, d.reason, d.top, path=d.path, milliseconds=round(d.milliseconds, 3))
-        more = {"diseased": d.diseased, "grade": d.grade, "notes": list(d.notes) or None}
-        answer |= {name: value for name, value in more.items() if value is not None}
-        if d.leaves:
-            answer["leaves"] = [_describe_leaf(leaf) for leaf in d.leaves]
-        answer |= as_fields(model)
-        _print_line(json_line({"path": d.path, "error": d.error} if d.error else answer))
+        if form == "csv":
+            for row in (make_row(d, model), *_leaf_rows(d, model)):
+                _print_row(cells(row, columns))
+        else:
+            _print_line(json_line(_describe_photo(d, model)) if form == "json" else _photo_sentence(d))
         read += not d.error
     return read
+
+
+def _describe_photo(d: Diagnosis, model: ModelIdentity) -> dict[str, object]:
+    if d.error:
+        return {"path": d.path, "error": d.error}
+    answer = _state(d.verdict, d.reason, d.top, path=d.path, milliseconds=round(d.milliseconds, 3))
+    more = {"diseased": d.diseased, "grade": d.grade, "notes": list(d.notes) or None}
+    answer |= {name: value for name, value in more.items() if value is not None}
+    if d.leaves:
+        answer["leaves"] = [_describe_leaf(leaf) for leaf in d.leaves]
+    return {**answer, **as_fields(model)}
 
 
 def _state(verdict: str, reason: str, top: Iterable[ClassProbability], **of: object) -> dict[str, object]:
@@ -55,20 +69,12 @@ def _describe_leaf(leaf: LeafDiagnosis) -> dict[str, object]:
     return answer if leaf.diseased is None else answer | {"diseased": leaf.diseased, "grade": grade(leaf.diseased)}
 
 
-def show_csv(diagnoses: Iterable[Diagnosis], model: ModelIdentity, columns: Mapping[str, str] = COLUMNS) -> int:
-    """Print one CSV row per photo, then one for each of several leaves; returns the number of readable photos."""
-    _print_row(columns)
-    read = 0
-    for d in diagnoses:
-        _print_row(cells(make_row(d, model), columns))
-        for number, leaf in enumerate(d.leaves, 1):
-            place = dict(zip(("y0", "x0", "y1", "x1"), leaf.box, strict=True))
-            amount = None if leaf.diseased is None else grade(leaf.diseased)
-            row = make_row(Diagnosis(d.path, leaf.verdict.word, leaf.top, reason=leaf.verdict.reason), model)
-            row |= {"milliseconds": None, "diseased": leaf.diseased, "grade": amount, "leaf": number, **place}
-            _print_row(cells(row, columns))
-        read += not d.error
-    return read
+def _leaf_rows(d: Diagnosis, model: ModelIdentity) -> Iterator[dict[str, Any]]:
+    for number, leaf in enumerate(d.leaves, 1):
+        place = dict(zip(("y0", "x0", "y1", "x1"), leaf.box, strict=True))
+        amount = None if leaf.diseased is None else grade(leaf.diseased)
+        row = make_row(Diagnosis(d.path, leaf.verdict.word, leaf.top, reason=leaf.verdict.reason), model)
+        yield row | {"milliseconds": None, "diseased": leaf.diseased, "grade": amount, "leaf": number, **place}
 
 
 def make_row(d: Diagnosis, model: ModelIdentity) -> dict[str, Any]:
@@ -90,17 +96,13 @@ def _print_row(row: Iterable[str]) -> None:
     sys.stdout.write(csv_text([map(printable, row) if sys.stdout.isatty() else row]))
 
 
-def show_text(diagnoses: Iterable[Diagnosis], model: ModelIdentity) -> int:
-    read = 0
-    for d in diagnoses:
-        found = describe_leaves([leaf.verdict.word for leaf in d.leaves])
-        text = f"{found}. {d.reason}" if found and d.reason else found or _describe(d.verdict, d.reason, d.top)
-        area = "" if d.diseased is None else f"; {d.diseased:.1f} % of the leaf diseased (grade {d.grade} of 11)"
-        line = f"{d.path}: {d.error or text + area}"
-        stop = "." if d.notes and not line.endswith(".") else ""
-        _print_line(printable(" ".join((line + stop, *d.notes))))
-        read += not d.error
-    return read
+def _photo_sentence(d: Diagnosis) -> str:
+    found = describe_leaves([leaf.verdict.word for leaf in d.leaves])
+    text = f"{found}. {d.reason}" if found and d.reason else found or _describe(d.verdict, d.reason, d.top)
+    area = "" if d.diseased is None else f"; {d.diseased:.1f} % of the leaf diseased (grade {d.grade} of 11)"
+    line = f"{d.path}: {d.error or text + area}"
+    stop = "." if d.notes and not line.endswith(".") else ""
+    return printable(" ".join((line + stop, *d.notes)))
 
 
 def _describe(verdict: str, reason: str, top: Sequence[ClassProbability]) -> str:
@@ -140,10 +142,10 @@ def show_plants(plants: Sequence[Plant], form: str, model: ModelIdentity) -> int
             _print_row(cells({**make_row(found, model), **counts}, OF_PLANTS))
         else:
             answer = _state(verdict.word, verdict.reason, plant.top, **counts)
-            _print_line(json_line({**answer, **as_fields(model)}) if form == "json" else _sentence(plant))
+            _print_line(json_line({**answer, **as_fields(model)}) if form == "json" else _plant_sentence(plant))
     return len(plants)
 
 
-def _sentence(plant: Plant) -> str:
+def _plant_sentence(plant: Plant) -> str:
     text = _describe(plant.verdict.word, plant.verdict.reason, plant.top)
     return printable(f"{plant.name} ({plant.used} of {plant.photos} photos): {text}".rstrip())

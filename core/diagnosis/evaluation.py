@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -42,7 +42,6 @@ from core.plan import choose_device
 BATCH: Final = 32
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class CoverageResult:
     """Diagnoses at one confidence threshold.
@@ -86,7 +85,6 @@ def measure_coverage(
                     lost / max(int(right.sum()), 1))  # fmt: skip
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Mistake:
     """A misclassified photo, with the predicted class and its probability."""
@@ -97,7 +95,6 @@ class Mistake:
     probability: float
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Evaluation:
     """How well a model predicts the labels of a set of photos; a run adds its tests (`training.run_evaluation`).

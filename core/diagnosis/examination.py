@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -34,7 +34,6 @@ SEVERAL: Final = 640
 """The same for photos of several leaves, and in the window, where decoding must be fast."""
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Examination:
     """The examination of one photo.
@@ -72,7 +71,6 @@ class Examination:
         return tuple(notes)
 
 
-@final
 class Examiner:
     """A model loaded for examinations, one photo at a time. Close it to free the memory."""
 

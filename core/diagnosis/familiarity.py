@@ -9,7 +9,7 @@ Other networks use the energy alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -24,7 +24,6 @@ WEIGHT: Final = 0.5
 `UNFAMILIAR_REJECTED` on validation leaves."""
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Familiarity:
     """A score, one of `core.diagnosis.thresholds.SCORES`, with the statistics that it needs."""

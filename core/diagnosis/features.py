@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -81,7 +81,6 @@ def pool(features: Array) -> Array:
     return np.asarray(features.mean(axis=(1, 2), dtype=np.float64))
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class NetworkOutputs:
     """Outputs of a network for photos: logits ``(N, classes)``; where it has such maps, pooled features ``(N, F)`` and
@@ -101,7 +100,6 @@ class NetworkOutputs:
         return NetworkOutputs(**{name: array[rows] for name, array in self.arrays.items()})
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class FeatureNodes:
     """Nodes of a network whose maps are summarized: the feature map, None if there is none, and bottlenecks."""
@@ -125,7 +123,6 @@ def find_nodes(graph: Graph) -> FeatureNodes:
     return FeatureNodes(feature_node(graph), bottleneck_nodes(fold_batch_norm(graph)))
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class PrincipalSubspace:
     """Subspace of training features: center ``(F,)``, orthonormal basis ``(F, D)``, scale in logits per distance."""

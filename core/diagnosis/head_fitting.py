@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -17,7 +17,6 @@ PLACE_SHARE: Final = 0.3
 STEPS: Final = 200
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class LinearHead:
     """weight ``(classes, F)`` and bias ``(classes,)``, float64."""
@@ -29,7 +28,6 @@ class LinearHead:
         return np.asarray(features @ self.weight.T + self.bias)
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
     """Pooled features ``(N, F)``, class indices ``(N,)``, and a group number for each photo ``(N,)``."""

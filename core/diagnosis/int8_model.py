@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -26,7 +26,6 @@ MOST_VALUES: Final = 1 << 27
 """Largest number of values of all tensors of a chunk (512 MB)."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class QuantisationLoss:
     """Shares of validation photos predicted correctly in float32 and 8 bits; changed: number of changed predictions."""

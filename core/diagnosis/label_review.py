@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 import cv2
 import numpy as np
@@ -34,7 +34,6 @@ CLUSTERS: Final = 500
 """Most clusters of `choose_photos`."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Suspect:
     """A photo that the head assigns to another class than its label.
@@ -56,7 +55,6 @@ class Suspect:
                 f"{NEIGHBOURS} nearest photos are labelled {classes[self.suggested]}")  # fmt: skip
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Review:
     """suspects: most suspicious first; agreement: share of the reviewed photos predicted as labelled; few: classes with

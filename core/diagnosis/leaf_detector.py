@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 import cv2
 import numpy as np
@@ -44,7 +44,6 @@ LIKE_SUBJECT: Final = 0.5
 SUBJECT: Final = 0.3
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class FoundLeaf:
     """A region that shows a leaf; score: the network's confidence, 0..1."""
@@ -53,7 +52,6 @@ class FoundLeaf:
     score: float
 
 
-@final
 class LeafDetector:
     """The shipped networks, loaded. Close it to free the memory."""
 

@@ -12,7 +12,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
-from typing import BinaryIO, Final, final
+from typing import BinaryIO, Final
 
 import cv2
 import numpy as np
@@ -39,7 +39,6 @@ def pack_leaf(photo: Array) -> Array:
     return np.packbits(segment(photo).leaf, axis=-1)
 
 
-@final
 class LeafProcess:
     """One process, for one caller at a time; `close` ends it."""
 

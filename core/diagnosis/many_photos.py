@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 from core.data.string_array import readable
 from core.diagnosis.diagnosis_output import COLUMNS, cells, make_row
@@ -63,7 +63,6 @@ SCHEMA: Final = pyarrow.schema([
 HEADING: Final = csv_text([COLUMNS]).encode()
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Part:
     """Photos that are diagnosed together; number: in the listing."""
@@ -177,7 +176,6 @@ def _read_part(path: Path) -> tuple[pyarrow.Table, bytes]:
     return table, text[len(HEADING) :]
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Job:
     """Settings of all parts. model, folder: paths that every worker can open; model_hash: of the file's contents."""

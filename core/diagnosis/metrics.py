@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -30,7 +30,6 @@ OWN_FIELD: Final = "own field photos"
 """Name of the subset of the user's own field photos."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class ClassMetrics:
     """Metrics of one class: number of photos, and shares 0..1 with 95 % intervals (low, high)."""
@@ -44,7 +43,6 @@ class ClassMetrics:
     recall_interval: tuple[float, float]
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class LabelCounts:
     """Counts of photos with several labels. right: photos whose labels are all right; labels: of each label the photos
@@ -56,7 +54,6 @@ class LabelCounts:
     average_precision: float
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Metrics:
     """Metrics of a set of photos; `confusion` counts (true class, predicted class), or `several` has the counts.
@@ -278,7 +275,6 @@ def design_effect(right: Array, groups: Array) -> float:
     return 1 + excess * max(0.0, rare * rho + DEPENDENT) / (rare + DEPENDENT)
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Subset:
     """A subset of the evaluated photos: numbers of photos and of correct predictions, and its design effect."""

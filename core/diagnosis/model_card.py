@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias
 
 from core.diagnosis import background_dependence, page
 from core.diagnosis.background_dependence import BackgroundDependence
@@ -19,7 +19,6 @@ from core.percent import percent, percents
 Row: TypeAlias = tuple[str, ...]
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Chapter:
     """A part of the card: title, first sentence, points, and tables as (head, rows, sentence after the table)."""

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -75,7 +75,6 @@ SECTIONS: Final = record({}, {
 """Checks the sections that are shown as they are."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class ModelFile:
     """A trained network with everything needed to use it.

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, final
+from typing import Final
 
 from core.errors import InputError, ModelFileError
 from core.tensor_file import read_metadata, write_labels
@@ -40,7 +40,6 @@ SHOWN: Final = 12
 """Hexadecimal digits of a hash that are shown: two of a million models share them with a probability of 0.2 %."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class ModelIdentity:
     """name: from the file, else that of the file or its run; hash: SHA-256 as 64 hexadecimal digits; date: of the

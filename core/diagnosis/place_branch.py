@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -40,7 +40,6 @@ GATE_WIDTH: Final = 0.5
 """Logit of "photo of the place" at which the gate is fully open; it opens from 0 on."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """How a branch is trained: steps, those in which the learning rate rises, its highest value, and photos a step.
@@ -181,7 +180,6 @@ def draw_order(labels: Array, count: int, seed: int) -> Array:
     return np.stack(columns, axis=1).ravel()[:count]
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Gate:
     """The factor ``clip(features @ weight + bias, 0, 1)`` of a branch; weight ``(F,)``."""
@@ -198,7 +196,6 @@ class Gate:
         return Gate(weight, self.bias - float(weight @ center))
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Branch:
     """A trained branch.

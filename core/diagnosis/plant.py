@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -38,7 +38,6 @@ NOTHING: Final[Mapping[str, str]] = MappingProxyType({
 """Reasons why a plant has no diagnosis though it has photos."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Plant:
     """The diagnosis of a plant. photos: how many it has; used: how many of them show a leaf that the model can know;

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import final
 
 import numpy as np
 
@@ -31,7 +30,6 @@ from core.plan import compile_plan
 from core.program import fold_batch_norm, fold_weights
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class ClassProbability:
     """A class and its calibrated probability, 0..1; threshold: from which a photo has it, where it may have several."""
@@ -41,7 +39,6 @@ class ClassProbability:
     threshold: float | None = None
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Prediction:
     """Calibrated probabilities ``(classes,)`` of a photo, and its familiarity (`core.diagnosis.familiarity`)."""
@@ -50,7 +47,6 @@ class Prediction:
     familiar: float
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class LeafDiagnosis:
     """The diagnosis of one of several leaves of a photo. lesions: percent of the leaf's area, None without a mask."""
@@ -67,7 +63,6 @@ class LeafDiagnosis:
         return self.lesions if self.verdict.is_disease else None
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
     """The diagnosis of one photo: the verdict and the most likely classes, or why it could not be read.
@@ -90,7 +85,6 @@ class Diagnosis:
     leaves: tuple[LeafDiagnosis, ...] = ()
 
 
-@final
 class Predictor:
     """A model loaded on a device. `batch` is the largest batch; `close` frees the memory. Predictions for a known crop
     are among its classes only (`core.diagnosis.known_crop`).

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -23,7 +23,6 @@ JITTER: Final = 1e-6
 """Share of the largest covariance that is added to all variances: a singular matrix has no Cholesky factor."""
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class FeatureReplay:
     """center ``(F,)``, basis ``(F, D)``: of the subspace; means ``(classes, D)``: in the subspace; factor ``(D, D)``:

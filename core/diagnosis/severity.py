@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 from core.ops.contract import Array
 
@@ -14,7 +14,6 @@ UPPER: Final = (0.0, 3.0, 6.0, 12.0, 25.0, 50.0, 75.0, 88.0, 94.0, 97.0, 99.999)
 Source: Horsfall and Barratt, "An improved grading system for measuring plant diseases", Phytopathology 35:655, 1945."""
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Severity:
     """Masks bool ``(height, width)`` of leaf and lesions."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -28,7 +28,6 @@ LEAST: Final = 1e-12
 """Smallest variance added: where all photos are the same, there is none to share."""
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class SpreadStatistics:
     """Spreads of training photos.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -25,7 +25,6 @@ precision, and lose most: MobileNetV2's probabilities diverge (KL) by 0.000066 w
 them in half precision (326 validation photos)."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Stored:
     """Weights by name; half: filters and dense weights without steps are float16 values; steps: of 8-bit weights."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -41,7 +41,6 @@ NEVER: Final = -1e300
 """A familiarity that no photo is below."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class CoveragePoint:
     """Diagnosing only photos with a confidence of at least `threshold`.
@@ -77,7 +76,6 @@ def at_coverage(points: Sequence[CoveragePoint], coverage: float) -> CoveragePoi
     return max(enough, key=lambda p: p.threshold) if enough else max(points, key=lambda p: p.coverage)
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Thresholds:
     """Rejection thresholds of a model.

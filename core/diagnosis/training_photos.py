@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
-from core.data.dataset import LeakageNote
 from core.errors import ModelFileError
 from core.ops.contract import Array
 
@@ -22,7 +21,6 @@ KIND_NAMES: Final = {"judged": "evaluated"}
 """Kinds of photos in JSON that sentences name otherwise."""
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainingPhotos:
     """marks: uint64 ``(N,)``, ascending, of the photos that weights were trained on; whole: it is all of them, False
@@ -54,7 +52,6 @@ def checked_marks(marks: Array, whole: object) -> TrainingPhotos:
     return TrainingPhotos(marks, whole)
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Overlap:
     """How many evaluated photos of a kind ("test", "validation", "field") are in the training photos."""
@@ -78,10 +75,9 @@ def describe_overlap(name: str, learned: TrainingPhotos | None, found: Sequence[
     if learned is None or found is None:
         return (f"{name} does not record its training photos, so data leakage cannot be measured. If some of these "
                 "photos were used to train it, the accuracy is too high.",)  # fmt: skip
-    texts: list[str] = [
-        LeakageNote(f"Data leakage: {name} was trained on {part.learned} of the {part.photos} "
-                    f"{KIND_NAMES.get(part.kind, part.kind)} photos. The accuracy on them is too high.")
-        for part in found if part.learned]  # fmt: skip
+    texts = [f"Data leakage: {name} was trained on {part.learned} of the {part.photos} "
+             f"{KIND_NAMES.get(part.kind, part.kind)} photos. The accuracy on them is too high."
+             for part in found if part.learned]  # fmt: skip
     if not texts:
         texts = [f"{name} was trained on none of the {sum(part.photos for part in found)} evaluated photos."]
     if not learned.whole:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -26,7 +26,6 @@ NOT_WORDS: Final = frozenset({"not", "non", "không"})
 UNFAMILIAR: Final = "This photo looks different from the training photos: another crop, or another kind of photo."
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """`word` is a class name, NOT_SURE or NO_LEAF; `reason` is a sentence if it is not a class."""

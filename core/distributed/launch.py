@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, Final, final
+from typing import IO, Any, Final
 
 from core import errors
 from core.child_process import child_environment
@@ -31,7 +31,6 @@ PARENT_DIED: Final = 1
 """PR_SET_PDEATHSIG of prctl (linux/prctl.h)."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Rank:
     """A started rank. log: the file of its error stream; None for rank 0, which uses that of the launcher."""

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from core.distributed.rank_environment import Heartbeat, PresenceFiles, RankEnvi
 from core.errors import DeviceError
 from core.gpu.driver.device import is_idle, open_device
 from core.gpu.driver.memory import Block
+from core.storage import write_file
 
 try:
     from nccl.bindings import nccl
@@ -32,7 +33,6 @@ PIECE: Final = 1 << 22
 """Bytes of host data per broadcast."""
 
 
-@final
 class NcclCommunicator(Communicator):
     """Host data go through a small block on the GPU; gradients are averaged in place."""
 
@@ -121,9 +121,7 @@ class NcclCommunicator(Communicator):
 def _exchange(path: Path, made: bytes) -> bytes:
     """Write the identifier to a file, or wait for it."""
     if made:
-        part = path.with_suffix(".part")
-        part.write_bytes(made)
-        part.replace(path)
+        write_file(path, made)
         return made
     until = time.monotonic() + ID_SECONDS
     while not path.exists():

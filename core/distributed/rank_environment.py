@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 from core.communicator import Communicator, SingleProcess
 from core.cores import count_gpu_files
@@ -33,7 +33,6 @@ SLURM_PORTS: Final = (20000, 40000)
 HEARTBEAT_SECONDS: Final = 1.0
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class RankEnvironment:
     """A rank. address: "host:port" where ranks of several machines meet; rendezvous: the folder for those of one
@@ -135,7 +134,6 @@ def connect(environment: RankEnvironment, device: str) -> Communicator:
     return NcclCommunicator(environment, ranks if environment.mpi else None)
 
 
-@final
 class Heartbeat:
     """Calls `signal` every second from a thread until `stop` or the end of the process."""
 
@@ -155,7 +153,6 @@ class Heartbeat:
         atexit.unregister(self.stop)
 
 
-@final
 class PresenceFiles:
     """Files of the ranks of one machine in a shared folder; each rank renews the time of its own."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, final
+from typing import Any, Final
 
 from core.gpu.compilation.generations import MAP
 from core.gpu.parts.vectors import fast_divisor
@@ -15,7 +15,6 @@ DIVISOR: Final = "divisor"
 """A divisor prepared by `fast_divisor`, as `core.gpu.parts.vectors.divide` takes it."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Argument:
     """One argument of a kernel: a type of `core.gpu.compilation.cuda.types` or `DIVISOR`, and its meaning."""
@@ -46,7 +45,6 @@ def divisions(**divisors: str) -> tuple[Argument, ...]:
     return tuple(Argument(f"by_{name}", DIVISOR, f"division by {what}") for name, what in divisors.items())
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Group:
     """Arguments that several kernels share: such a kernel has one parameter for them, a named tuple."""
@@ -101,7 +99,6 @@ STRIPS: Final = Group("strips", (
 ))  # fmt: skip
 """The strips of a depthwise convolution."""
 
-@final
 @dataclass(frozen=True, slots=True)
 class KernelSignature:
     """A kernel's arguments, declared once: types for the compiler, packing by name, and their documentation."""

@@ -7,7 +7,7 @@ The settings are followed by the batch's labels, indices, augmentation parameter
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -91,7 +91,6 @@ def find_offsets(batch: int, target_size: int = 0) -> Offsets:
     return Offsets(labels, labels + step, augmentation, targets, targets + 4 * target_size * batch)
 
 
-@final
 class Control:
     """Views into one block of host bytes: settings, labels, index, augmentation parameters and targets of a batch."""
 

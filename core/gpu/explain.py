@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
 
 from core.gpu.candidates import CANDIDATES
 from core.gpu.compilation.generations import Capability
@@ -19,7 +18,6 @@ from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case, Considered, 
 from core.program import Program, lay_out_parameters
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Explained:
     """Neighbouring steps in one direction: the candidates considered, and the name of the chosen one."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -32,7 +32,6 @@ SLACK: Final = 256
 """Bytes after an array that the last 16-byte loads of a row may touch."""
 
 
-@final
 class JoinedArrays:
     """int32 arrays by name that become one, each at a multiple of 64 elements; gaps have the value `gap`."""
 
@@ -54,7 +53,6 @@ class JoinedArrays:
         return joined
 
 
-@final
 class Frame:
     """What the lowering of one program reads, and the launches that it writes."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import final
-
 import numpy as np
 
 from core.errors import KernelUnavailable
@@ -12,7 +10,6 @@ from core.gpu.launch import Target
 from core.program import Step, Value
 
 
-@final
 class Backward:
     """Which channels of each gradient are written, and which gradients still lack their mask."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, TypeAlias
 
 from core.communicator import Communicator
 from core.gpu.compilation.cuda import driver
@@ -29,7 +29,6 @@ Run: TypeAlias = Callable[[Launch, Any], None]
 """Queues a launch on a stream."""
 
 
-@final
 class CapturedGraph:
     """A captured sequence; `replay` queues it as one launch."""
 
@@ -53,7 +52,6 @@ class CapturedGraph:
             self._executable = None
 
 
-@final
 class Event:
     """A point in a stream's work, for waiting and for timing."""
 
@@ -144,7 +142,6 @@ def first_bucket(launches: Sequence[Launch], gradient: int, layout: ParameterLay
     return completed, first
 
 
-@final
 class GradientAverage:
     """Queues the all-reduces of a step's gradient, loss and hits, among its launches.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import sys
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 from core.errors import DeviceError
 from core.gpu.compilation.generations import AMPERE, HOPPER, Capability
@@ -25,7 +25,6 @@ SLOWER: Final = {"bf16": 1, "tf32": 2, "float32": 6, "fma": 16}
 """How many times slower than `MATRIX_RATE` an arithmetic is; float32 is three tf32 products."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Hardware:
     """Compute capability, multiprocessors, bytes of shared memory per block, clock in Hz, bytes/s of memory."""
@@ -51,7 +50,6 @@ class Hardware:
         return max(flops / self.rate(arithmetic), moved / self.bandwidth)
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Name and compute capability of a GPU, and its driver's CUDA version."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, NamedTuple
 
 from core.gpu.arguments import KernelSignature
 from core.gpu.compilation.compiler import Constant, Recipe
@@ -14,7 +14,6 @@ RELU: Final = {"": 0, "relu": 1, "relu6": 2}
 """Activations by the number that kernels take as argument."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Tensor:
     """Activations ``(N, height, width, channels)``; `pitch`: elements, of `element` bytes, from a pixel to the next."""
@@ -93,7 +92,6 @@ PLAIN: Final = Target()
 """A result that is neither masked nor added, as in the forward pass."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Launch:
     """How a kernel is made (`recipe`), grid, block, bytes of dynamic shared memory (`shared`), arguments (`values`).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -37,7 +37,6 @@ from core.program import Value, flatten_parameters, lay_out_parameters, list_rol
 AVERAGED: Final = ("step", "average")  # lists that average gradient, loss and hits over ranks
 
 
-@final
 class CudaPlan(Plan):
     """All arrays are allocated when the plan is made; a step is one copy in and one replay, which writes its result to
     the host."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias
 from weakref import finalize
 
 import numpy as np
@@ -65,7 +65,6 @@ def hosted(run: Run, *writes: str) -> Run:
     return either
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Copy:
     """A copy between addresses of the device."""
@@ -79,7 +78,6 @@ Work: TypeAlias = Sequence[Copy | Launch]
 """What one run queues, in order."""
 
 
-@final
 class Prepared:
     """Work on given device arrays. Memory of its own, `blocks` by name, is freed with it."""
 

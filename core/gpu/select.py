@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, prod
-from typing import Any, Final, final
+from typing import Any, Final
 
 from core.errors import KernelUnavailable
 from core.gpu.compilation.generations import HOPPER
@@ -55,7 +55,6 @@ EVERY: Final = frozenset(("bf16", "tf32", "float32", "fma"))
 BF16: Final = frozenset(("bf16",))
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Case:
     """Neighbouring steps of a plan in one direction: everything that a candidate may read.
@@ -124,7 +123,6 @@ def _describe(step: Step) -> str:
     return f"{step.op} {sizes}{f' in {groups} groups' if groups > 1 else ''}{image}"
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One way to compute a pattern of steps in one direction.
@@ -179,7 +177,6 @@ class Candidate:
             return str(error)
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Considered:
     """One candidate of a case: the reason against it, or its cost with source and configuration."""
@@ -191,7 +188,6 @@ class Considered:
     configuration: Any = None
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Choice:
     """A case and the candidate that writes it."""
@@ -204,7 +200,6 @@ class Choice:
         self.candidate.write(replace(self.case, traversal=traversal))
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Segment:
     """Steps that are written together, and their choices in order."""
@@ -217,7 +212,6 @@ class Segment:
         return sum(choice.microseconds for choice in self.choices)
 
 
-@final
 class Candidates:
     """The table of all candidates, used by plan, laboratory, window and tests."""
 
@@ -267,8 +261,10 @@ class Candidates:
         if case.frame.algorithm != "auto" and usable:
             highest = max(LEVELS.index(c.candidate.level) for c in usable)
             usable = [c for c in usable if LEVELS.index(c.candidate.level) == highest]
-        best = min(usable, key=lambda c: c.microseconds, default=None)
-        return best and Choice(replace(case, configuration=best.configuration), best.candidate, best.microseconds)
+        if not usable:
+            return None
+        best = min(usable, key=lambda c: c.microseconds)
+        return Choice(replace(case, configuration=best.configuration), best.candidate, best.microseconds)
 
     def require(self, case: Case) -> Choice:
         """Like `choose`, but raises KernelUnavailable with the reasons if no candidate is usable."""

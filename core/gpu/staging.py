@@ -7,7 +7,7 @@ computes from one, the photos announced for the next step are copied to the othe
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, TypeAlias, cast, final
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from core.ops.photo import Backgrounds
 Key: TypeAlias = tuple[int, tuple[int, ...]]
 
 
-@final
 class Buffer:
     """Memory for one batch of photos, on the host and on the device."""
 
@@ -43,7 +42,6 @@ class Buffer:
         self.ready.close()
 
 
-@final
 class Staging:
     """The control block on the host, and buffers for streamed photos, which grow up to the largest batch.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -104,7 +104,6 @@ def write_choice(frame: Frame, at: Mapping[str, int], arrays: Mapping[str, int],
     return [replace(launch, stream=0, join=False) for launch in frame.launches]
 
 
-@final
 class Bench:
     """Memory for the arrays of a frame's cases, and a stream. Every choice must have been written once."""
 

@@ -15,7 +15,7 @@ from math import inf, isnan
 from pathlib import Path
 from statistics import median
 from time import monotonic
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -56,7 +56,6 @@ DIFFERENT: Final = {"bf16": 0.25, "tf32": 0.05, "float32": 1e-3, "fma": 1e-3}
 """Largest relative difference of logits or gradients; beyond it a kernel must be wrong."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class TuningTarget:
     """A plan to tune: its network (with its loss when `training`) and weights, batch and precision."""
@@ -69,7 +68,6 @@ class TuningTarget:
     training: bool
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class TuningProgress:
     """Progress of tuning a plan: measured cases, all cases, and the present work."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import log2
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 from core.errors import InputError
 from core.gpu.compilation.compiler import source_hash
@@ -28,7 +28,6 @@ FAR: Final = 1.0
 """Largest distance at which a measured case is used for another: four times the pixels, or twice the depth."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Key:
     """A case: what is computed in which arithmetic, and its size.
@@ -50,7 +49,6 @@ MEASURED, NEARBY = "measured", "measured nearby"
 """Sources of a cost; nearby: a case of another size, at most `FAR` away."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Measured:
     """A candidate's fastest configuration in a case, encoded for JSON, and its microseconds."""
@@ -68,7 +66,6 @@ def file_name(gpu: Identity) -> str:
     return f"{plain}-sm{gpu.capability[0]}{gpu.capability[1]}"
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Table:
     """Measured cases; without any, all costs are estimated (`core.gpu.cost_model`)."""

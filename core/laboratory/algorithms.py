@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import Any, Final, TypeAlias, cast, final
+from typing import Any, Final, TypeAlias, cast
 
 import numpy as np
 
@@ -41,7 +41,6 @@ WARM_UP: Final = 3
 """Runs of PyTorch before it is timed: it loads cuDNN and tries its algorithms, which takes seconds."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Iteration:
     """Median milliseconds of forward and backward pass, and the loss; or why it cannot run here."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, TypeAlias, final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -29,7 +29,6 @@ CPU_ALGORITHMS: Final = ("naive", "vectorised", "vectorised_parallel", "im2col",
 GPU_ALGORITHMS: Final = ("naive", "shared", "im2col", "tensor_core")
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Lesson:
     """Settings of the training: one epoch of the first `examples` digits, plain gradient descent."""
@@ -40,7 +39,6 @@ class Lesson:
     padding: str = "same"
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Seconds of the median iteration, the last loss, and accuracy on the test photos (None: not measured)."""

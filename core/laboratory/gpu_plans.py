@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Final
 
 from core.errors import DeviceError
 from core.models.architectures import build
@@ -26,7 +26,6 @@ ROUNDS: Final = 20
 CLASSES: Final = 10
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Planned:
     """A plan to tune: a network by name, batch, precision, and whether it trains."""
@@ -89,7 +88,6 @@ def target_of(planned: Planned) -> TuningTarget:
     return TuningTarget(str(planned), graph, weights, planned.batch, planned.precision, planned.training)
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """The choices of a plan; with a GPU, microseconds inside the captured step and of the whole step."""

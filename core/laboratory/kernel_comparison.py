@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -78,7 +78,6 @@ UPDATES: Final[Mapping[str, Mapping[str, KernelCase]]] = {
 """The optimizers on as many weights as SqueezeNet 1.0 has."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class KernelResult:
     """The result of one kernel: median milliseconds, GFLOP/s, largest relative error; or why it cannot run."""

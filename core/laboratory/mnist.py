@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias, final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from core.optim.learning_rate import learning_rate
 from core.plan import compile_plan
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class MnistRecipe:
     """Settings of a training. turn (degrees), shift (pixels), zoom: bounds of the random variation of a digit.
@@ -58,7 +57,6 @@ RECIPES: Final[Mapping[str, MnistRecipe]] = {
 """The classic recipes have the settings of the original course."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Learned:
     """The trained network without its loss, and its accuracy on the test digits."""

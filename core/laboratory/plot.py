@@ -6,12 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 import cv2
 import numpy as np
 
 from core.ops.contract import Array
+from core.ops.registry import VENDOR_LIBRARIES
 from core.storage import write_file
 
 WIDTH: Final = 1000
@@ -22,7 +23,7 @@ GREY: Final = (200, 200, 200)
 GREEN: Final = (80, 140, 40)
 BLUE: Final = (180, 110, 40)
 """Colour of the bars of libraries; ours are green."""
-VENDOR_LIBRARIES: Final = frozenset({"cublas", "cudnn", "pytorch", "torch"})
+LIBRARIES: Final = frozenset({*VENDOR_LIBRARIES, "pytorch", "torch"})
 COLOURS: Final = (
     (180, 110, 40), (60, 140, 60), (60, 60, 190), (150, 60, 150), (30, 140, 190), (110, 110, 110), (20, 20, 20),
     (190, 160, 30),
@@ -30,7 +31,6 @@ COLOURS: Final = (
 """Colours of the points by group, in BGR."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Point:
     label: str
@@ -62,7 +62,7 @@ def draw_bars(title: str, unit: str, bars: Sequence[tuple[str, float]]) -> Array
     for k, (name, value) in enumerate(bars):
         y = 62 + 34 * k
         draw_text(picture, name, 20, y + 18, 0.5)
-        theirs = VENDOR_LIBRARIES & set(name.lower().replace(",", " ").split())
+        theirs = LIBRARIES & set(name.lower().replace(",", " ").split())
         cv2.rectangle(picture, (left, y), (max(at(value), left + 2), y + 22), BLUE if theirs else GREEN, -1)
         draw_text(picture, f"{float(f'{value:.3g}'):,.10g}", max(at(value), left) + 8, y + 17, 0.5)
     return picture

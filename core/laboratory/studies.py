@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from types import MappingProxyType
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,9 +15,9 @@ from core.cores import usable_cores
 from core.cpu.timing import measure_peak
 from core.device import KernelTime, Optimizer, PhotoBatch, Plan
 from core.errors import ConfigError, DeviceError, OutOfMemory
-from core.laboratory.kernel_comparison import SAME, cost_of, make_case
+from core.laboratory.kernel_comparison import SAME, cost_of, list_kernels, make_case
 from core.laboratory.plot import Point
-from core.laboratory.timing import Timing, random_photos, time_kernels, time_on_device, time_on_host
+from core.laboratory.timing import PRODUCT, Timing, bare_run, random_arrays, random_photos, time_on_device, time_on_host
 from core.models.architectures import build
 from core.models.init import initial_weights
 from core.ops.builder import with_loss
@@ -28,12 +28,13 @@ DEPTHWISE_SHAPES: Final = ((1, 32, 122), (128, 512, 32))
 """(batch, channels, side) of the depthwise study."""
 BLOCK: Final = 256
 """Threads per block in the bias study."""
+HALVED: Final = 1e-2
+"""Tolerance of the kernels in bf16; no other is as large."""
 CLASSES: Final = 10
 IN_A_GRAPH: Final = 20
 """Launches of a small kernel in one graph: starting the graph takes longer than the kernel."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Throughput:
     """Photos per second at one batch and photo size; refusal: why it is 0."""
@@ -53,6 +54,25 @@ def matmul_study(sizes: Sequence[tuple[int, int, int]]) -> Iterator[tuple[str, l
 def _time_product(m: int, k: int, n: int) -> Iterator[Timing]:
     case = KernelCase("matmul", MappingProxyType({}), ((m, k), (k, n)), (m, n), 1)
     return time_kernels(case, "cuda", 2 * m * k * n)
+
+
+def time_kernels(case: KernelCase, device: str, flops: int) -> Iterator[Timing]:
+    """Time every forward kernel of a case, simplest first; `flops` is the work of one run."""
+    out = case.output if case.op == PRODUCT else (case.batch, *case.output)
+    arrays: dict[str, Any] = {**random_arrays(case), "out": np.empty(out, np.float32)}
+    if device == "cuda":
+        from core.gpu.compilation.cuda import cuda
+
+        arrays = {name: cuda.to_device(value) for name, value in arrays.items()}
+    for kernel in list_kernels((case.op,)):
+        if (kernel.device, kernel.direction) != (device, "forward"):
+            continue
+        if refusal := kernel.refuses(case):
+            yield Timing(kernel.algorithm, 0.0, 0.0, refusal)
+            continue
+        kernel.run(case, arrays)  # compiles, and fills the caches
+        ms = (time_on_device if device == "cuda" else time_on_host)(bare_run(kernel, case, arrays))
+        yield Timing(kernel.algorithm, ms, flops / ms / 1e6, halved=kernel.tolerance >= HALVED)
 
 
 def peaks() -> Mapping[bool, float]:

@@ -4,34 +4,28 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
 from core.cores import usable_cores
 from core.cpu.single import prepare_single, run_single
 from core.device import PhotoBatch
-from core.errors import DeviceError
-from core.laboratory.convolutions import LABORATORY
 from core.ops.contract import Array
 from core.ops.op_table import LOSSES, OPS
 from core.ops.photo import identity_augmentation
-from core.ops.registry import Kernel, KernelCase, Registry
-from core.plan import cuda_problem
+from core.ops.registry import Kernel, KernelCase
 
 PRODUCT: Final = "matmul"
 """The matrix product: not an op of a network, but the core of convolutions and dense layers."""
 REPEATS: Final = 7
 SECONDS: Final = 0.5
 """Time limit for the repeats of one kernel."""
-HALVED: Final = 1e-2
-"""Tolerance of the kernels in bf16; no other is as large."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Timing:
     """One kernel's median milliseconds, or why it cannot run; halved: its factors are rounded to bf16."""
@@ -41,35 +35,6 @@ class Timing:
     gflops: float
     refusal: str = ""
     halved: bool = False
-
-
-def table_of(device: str) -> Registry:
-    """The kernels of a device. Raises DeviceError."""
-    if device == "cpu":
-        return LABORATORY
-    if (problem := cuda_problem()) is not None:
-        raise DeviceError(problem)
-    from core.gpu.kernel_entries import TABLE
-
-    return TABLE
-
-
-def time_kernels(case: KernelCase, device: str, flops: int) -> Iterator[Timing]:
-    """Time every forward kernel of a case, simplest first; `flops` is the work of one run. Raises DeviceError."""
-    table, out = table_of(device), case.output if case.op == PRODUCT else (case.batch, *case.output)
-    arrays: dict[str, Any] = {**random_arrays(case), "out": np.empty(out, np.float32)}
-    if device == "cuda":
-        from core.gpu.compilation.cuda import cuda
-
-        arrays = {name: cuda.to_device(value) for name, value in arrays.items()}
-    for kernel in table.of(case.op, "forward"):
-        refusal = kernel.refuses(case)
-        if refusal:
-            yield Timing(kernel.algorithm, 0.0, 0.0, refusal)
-            continue
-        kernel.run(case, arrays)  # compiles, and fills the caches
-        ms = (time_on_device if device == "cuda" else time_on_host)(bare_run(kernel, case, arrays))
-        yield Timing(kernel.algorithm, ms, flops / ms / 1e6, halved=kernel.tolerance >= HALVED)
 
 
 def bare_run(kernel: Kernel, case: KernelCase, arrays: dict[str, Any]) -> Callable[[], Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from core.ops.registry import KernelCase
 TRAINING: Final = Mode(training=True)
 
 
-@final
 class UnfusedNetwork:
     """Forward and backward of a training graph (`core.ops.builder.with_loss`) without branches.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, final
+from typing import Any, Final
 
 from core.graph import Graph
 from core.models.options import Options, round_channels, start
@@ -32,7 +32,6 @@ V2_LAST: Final = 1280
 """Channels of the first and the last convolution."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class InvertedResidual:
     """A block of MobileNetV3: side of its depthwise filters, channels within and after it, whether it squeezes and

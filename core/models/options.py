@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias, final
+from typing import Final, TypeAlias
 
 from core.errors import InputError
 from core.graph import Graph
@@ -17,7 +17,6 @@ DIGIT_MEAN: Final = (0.1307,)
 DIGIT_STD: Final = (0.3081,)
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of an architecture; each uses some of them.

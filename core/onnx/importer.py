@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import onnx
@@ -21,7 +21,6 @@ NCHW: Final = (0, 1, 2, 3)
 """Order of the axes (photo, channel, row, column), unless they were transposed; flat features have the first two."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class OnnxValue:
     """A computed tensor: our node of the same value, and its layout in the ONNX file.
@@ -36,7 +35,6 @@ class OnnxValue:
     image: Shape | None = None
 
 
-@final
 @dataclass
 class Importer:
     """Collects nodes and weights. budget: bytes of weights that may still be added; batch: photos of the input."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, final
+from typing import Any, Final
 
 from core.errors import ModelFileError
 from core.graph import Graph
@@ -21,7 +21,6 @@ LABELS: Final = "labels"
 """Key of the threshold of each label, if a photo may have several; the outputs are then probabilities."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Imported:
     """A network from an ONNX file.

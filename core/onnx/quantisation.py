@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias, final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -31,7 +31,6 @@ everywhere."""
 LARGEST_SUM: Final = 2**31 - 1
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Scale:
     """The quantisation of x as ``round(x / step) + zero`` in 0..255."""
@@ -40,7 +39,6 @@ class Scale:
     zero: int
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantised:
     """A network in eight bits. `graph`: batch norm folded, no dropout.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from core.ops.attributes import only_input
 from core.ops.contract import Array, Call, Cost, Gradients, Op, Result, volume
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Activation:
     """A function of one element, without attributes.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import Final, final
+from typing import Final
 
 from core.errors import ModelFileError
 from core.graph import LABEL, PHOTO, Attribute, Attributes, Graph, Node, Shape
@@ -17,7 +17,6 @@ MAX_NODES: Final = 4096
 """Most nodes of a network; MobileNetV2 has 153."""
 
 
-@final
 class Builder:
     """Collects nodes; `add` returns the new node's name, so that models read as tables."""
 

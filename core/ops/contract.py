@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
@@ -19,7 +19,6 @@ Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = Mapping[str, Array]
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Work of one photo: floating-point operations (a multiply-add is 2) and the fewest bytes moved."""
@@ -28,7 +27,6 @@ class Cost:
     bytes: int
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Mode:
     """The state of a run besides its arrays.
@@ -43,7 +41,6 @@ class Mode:
     photo0: int = 0
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Call:
     """What an op computes from: attributes, inputs, parameters by role, and the mode."""
@@ -54,7 +51,6 @@ class Call:
     mode: Mode = Mode()
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Result:
     """A forward result: the output, what backward needs, and new values of running statistics."""
@@ -64,7 +60,6 @@ class Result:
     updated: Arrays = field(default_factory=dict)
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Gradients:
     """Gradients of the loss: one per input (None for labels), one per trained parameter role."""
@@ -84,7 +79,6 @@ def no_parameters(attributes: Attributes, inputs: Sequence[Shape]) -> tuple[Para
     return ()
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Op:
     """One operation. `shape` raises ValueError with a sentence where the attributes make no sense.

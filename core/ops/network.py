@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,7 +21,6 @@ Use: TypeAlias = Callable[[str, Array], Array]
 """Given the name of a node and its output, returns the output that the nodes after it read."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Trace:
     """The values and gradients of one forward and backward traversal.

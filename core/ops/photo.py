@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias, final
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -61,7 +61,6 @@ GREY: Final = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in the one channel of a grey network (ITU-R BT.601)."""
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Backgrounds:
     """Backgrounds to replace those of photos with; both arrays are C-contiguous.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, TypeAlias
 
 from core.errors import KernelUnavailable
 from core.graph import Attributes, Shape
@@ -32,7 +32,6 @@ def rank(algorithm: str) -> int:
     return len(ALGORITHM_ORDER) + (algorithm in VENDOR_LIBRARIES)
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class KernelCase:
     """The problem that a kernel solves: everything but the arrays."""
@@ -60,7 +59,6 @@ Refusal: TypeAlias = Callable[[KernelCase], str]
 """Returns the reason against a case as a sentence, or ""."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """One algorithm for one direction of one op on one device.
@@ -86,7 +84,6 @@ class Kernel:
         return (self.op, self.direction, self.device, self.algorithm)
 
 
-@final
 class Registry:
     """All kernels of one device, in reading order. Raises ValueError where two have the same key."""
 

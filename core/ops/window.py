@@ -7,7 +7,7 @@ are all plain numbers.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -17,7 +17,6 @@ from core.ops.attributes import read_bool, read_ints
 from core.ops.contract import Array
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Window:
     """Kernel and stride as (rows, columns), padding as (top, left, bottom, right), in pixels."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -17,7 +17,6 @@ from core.errors import ModelFileError
 from core.ops.contract import Array, Arrays
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Optimizer:
     """Settings of the update. clip_norm: 0 is off; average: decay of the running average of weights, 0 is none."""
@@ -38,7 +37,6 @@ def optimizer_of(config: RunConfig) -> Optimizer:
     return Optimizer(config.optimizer, **settings)
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Scalars:
     """Values that change from step to step, computed on the host in float64; kernels get them as float32.
@@ -126,7 +124,6 @@ def _adam(optimizer: Optimizer, g: Array, state: Mapping[str, Array], now: Scala
     return {"first": first, "second": second}, first / (np.sqrt(second) * kind(now.root) + kind(optimizer.epsilon))
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Rule:
     """One optimizer. move: new moments and direction; moments: names of its arrays, flat like the trained weights;

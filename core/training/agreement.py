@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import asdict
-from typing import Final, final
+from typing import Final
 
 from core import __version__
 from core.communicator import Communicator
@@ -63,7 +63,6 @@ def share_plan(communicator: Communicator, plan: Plan) -> None:
         plan.load_state(state)
 
 
-@final
 class Agreement:
     """What all ranks do after a step. `stop`, `save`, `seconds` (by the clock of rank 0): of the last agreement."""
 

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Final, final
+from typing import Final
 
 from core.diagnosis.metrics import Metrics
 from core.diagnosis.page import GREEN, INK, LINE, MUTED, RED
@@ -44,7 +44,6 @@ SPAN: Final = 72
 """Length of the axis of an interval from 0 to 1, in pixels."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class ChartSeries:
     """A curve: name and points (x, y). dots: weights of the points, 0..1, which are then drawn as dots, not joined."""

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -34,7 +34,6 @@ CLEARLY: Final = 0.999
 """Ratio of losses that counts as an improvement; with 1, patience would never end."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class RunState:
     """Counts since the start, sums of the current epoch, and the best epoch so far.
@@ -112,7 +111,6 @@ HEADER: Final = record(
 )  # fmt: skip
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     """What a resumed run needs besides its photos.

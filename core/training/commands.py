@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Generator
 from concurrent import futures
 from concurrent.futures import Future
-from typing import Final, Generic, TypeAlias, TypeVar, final
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from core.data.dataset import Cancelled, ReportStage
 from core.training.events import Progress
@@ -20,7 +20,6 @@ POLL_SECONDS: Final = 0.05
 STOPPED: Final = "Stopped before the training began. Nothing was lost."
 
 
-@final
 class Commands:
     """Flags set from any thread (or a signal handler) and read by the trainer."""
 
@@ -50,7 +49,6 @@ class Commands:
             pass
 
 
-@final
 class ThreadedJob(Generic[T]):
     """A job in its own thread. `wait` yields its progress, then returns its result or raises its error."""
 

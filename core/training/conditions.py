@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Final, final
+from typing import Final
 
 from core import __version__
 from core.config import RunConfig
@@ -16,7 +16,6 @@ NAMES: Final = {"version": "LeafClinic", "compiler": "Numba"}
 """Names of conditions in sentences, where they differ from the field's."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Conditions:
     """Equal settings, photos and conditions give equal bits.

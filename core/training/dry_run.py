@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
-from typing import Final, final
+from typing import Final
 
 from core.config import RunConfig
 from core.data.cache import check_home
@@ -81,7 +81,6 @@ def describe_network(plan: Plan) -> str:
     return align_columns(rows, right=(3, 4, 5))
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Forecast:
     """The training plan with its batch, bytes by purpose during training, and the peak of each phase."""

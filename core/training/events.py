@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Final, TypeAlias, final, get_args
+from typing import Any, Final, TypeAlias, get_args
 
 from core.device import KernelTime
 from core.schema import mapping, parse_json
@@ -42,7 +42,6 @@ STAGES: Final = {
 """Stages of a run and of other commands, in words."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Progress:
     """Progress of a stage of `STAGES`, before or after the steps; total 0 is unknown."""
@@ -52,7 +51,6 @@ class Progress:
     total: int
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class RunStarted:
     """The run has started. `step` is above 0 for a resumed run."""
@@ -71,7 +69,6 @@ class RunStarted:
     kernels: tuple[str, ...]
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class StepDone:
     """One optimizer step is done. `seconds`: of the whole step; `wait_seconds`: of waiting for photos."""
@@ -86,7 +83,6 @@ class StepDone:
     wait_seconds: float
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class KernelTimes:
     """Times of all kernels of one step. `seconds`: the overhead of timing."""
@@ -96,7 +92,6 @@ class KernelTimes:
     seconds: float = 0.0
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class EpochDone:
     """An epoch is done: training means, validation metrics and the confusion matrix (true x predicted).
@@ -119,7 +114,6 @@ class EpochDone:
     average_precision: float | None = None
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class CheckpointSaved:
     step: int
@@ -127,7 +121,6 @@ class CheckpointSaved:
     best: bool
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Warned:
     """A warning for the user, as a sentence. urgent: requires action during the run; kind: "leakage" if the measured
@@ -138,7 +131,6 @@ class Warned:
     kind: str = ""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class RunEvaluated:
     """The final model has been evaluated. Shares 0..1, None if not measured.
@@ -159,7 +151,6 @@ class RunEvaluated:
     words: tuple[str, ...]
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class RunFinished:
     """The run has ended: "completed", "stopped" (resumable) or "early" (patience).
@@ -179,7 +170,6 @@ class RunFinished:
     field_accuracy: float | None = None
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class RunFailed:
     """The run ended with an error; `message` is for the user, `details` for the log."""
@@ -238,7 +228,6 @@ def _freeze(value: Any) -> Any:
     return tuple(tuple(row) if isinstance(row, list) else row for row in value)
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class History:
     """The events of a run, and its warnings, each once: a resumed run repeats them.

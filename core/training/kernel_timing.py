@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterable
-from typing import Final, final
+from typing import Final
 
 from core.device import KernelTime
 from core.text import align_columns
@@ -21,7 +21,6 @@ SHOWN: Final = 24
 """Number of kernels in the table: the slowest two dozen of about a hundred take most of the time."""
 
 
-@final
 class KernelSampling:
     """Schedules timed steps: one in `every`, 0 for as often as `SHARE` allows; soon: time the second step."""
 
@@ -44,7 +43,6 @@ class KernelSampling:
         self._spent, self._cost, self._next, self._soon = self._spent + seconds, seconds, step + LEAST_STEPS, False
 
 
-@final
 class KernelTable:
     """Sums over the timed steps of a run, one entry for each layer, direction and kernel."""
 

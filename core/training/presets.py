@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any, Final, final
+from typing import Any, Final
 
 from core.config import RunConfig
 from core.optim.optimizer import RULES
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Preset:
     """A recipe by name.

@@ -7,7 +7,7 @@ import shlex
 import time
 from dataclasses import dataclass
 from html import escape
-from typing import Any, Final, final
+from typing import Any, Final
 
 from core.config import RunConfig, settings
 from core.diagnosis import page
@@ -36,7 +36,6 @@ LOW_RECALL: Final = 0.8
 """Recall of a class below which its bar is red."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class ReportData:
     config: RunConfig

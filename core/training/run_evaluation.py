@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Final, final
+from typing import Final
 
 from core.data.dataset import TEST, VALIDATION
 from core.data.loader import Loader
@@ -32,7 +32,6 @@ UNSEEN: Final = "photos unseen in training"
 """Name of the subset of photos that neither the run nor the pretrained model was trained on."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class RunEvaluation:
     """The evaluation of a run's final model, and the tests that only a training does.

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO, Any, Final, final
+from typing import IO, Any, Final
 
 from core import __version__
 from core.config import RunConfig, from_dict, to_dict
@@ -36,7 +36,6 @@ LOCK: Final = ".lock"
 """Locked by the process that trains; the operating system releases it when the process ends."""
 
 
-@final
 class RunFolder:
     """The folder of one run, open for writing by one process. Writing raises StorageError; the run stays resumable.
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -48,7 +48,6 @@ VALIDATE: Final = "validate"
 ALONE: Final = RankEnvironment()
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Setup:
     """A run that is ready for its first step.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -38,7 +38,6 @@ def guessing_loss(
     return float(-(shares * np.log(shares)).sum())
 
 
-@final
 class StallWatch:
     """Warns once if nothing is learned after step `after` (the end of the warm-up), and revokes the warning if the loss
     decreases later. `stalled`: whether the warning holds."""

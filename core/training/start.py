@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import final
 
 from core.data.dataset import write_skipped
 from core.data.split import open_split, write_split
@@ -18,7 +17,6 @@ from core.training.run_folder import SKIPPED, SPLIT, RunFolder, create_run, read
 from core.training.setup import Setup
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Started:
     """The state of the run, warnings for the user, and the open folder on the rank that writes to it."""

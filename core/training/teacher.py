@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -32,7 +32,6 @@ from core.training.step import pair_with_next, split_batch
 COLOURS: Final = 3
 
 
-@final
 @dataclass(frozen=True, slots=True, eq=False)
 class Teacher:
     """A teacher. graph: for photos of the size in training; digest: SHA-256 of the model file."""
@@ -103,7 +102,6 @@ def order_classes(teacher: Teacher, classes: Sequence[str]) -> Array:
     return np.array([known.index(name) for name in classes])
 
 
-@final
 class Teachers:
     """The teachers of a run on its device, each with an inference plan in the run's precision and the student's batch.
 

@@ -6,7 +6,7 @@ import shutil
 import sys
 import time
 from collections.abc import Sequence
-from typing import Final, TextIO, final
+from typing import Final, TextIO
 
 import numpy as np
 
@@ -25,7 +25,6 @@ PLAIN_SECONDS: Final = 10.0
 """Intervals of the progress bar, and of lines where the output is no terminal."""
 
 
-@final
 class JsonReader:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -35,7 +34,6 @@ class JsonReader:
         self._stream.flush()
 
 
-@final
 class TerminalReader:
     def __init__(self, stream: TextIO, moving: bool) -> None:
         self._stream = stream

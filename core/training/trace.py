@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 from core.device import KernelTime
 from core.storage import writing
@@ -23,7 +23,6 @@ RUN, STEPS, KERNELS = 0, 1, 2
 THREADS: Final = {RUN: "run", STEPS: "steps", KERNELS: "kernels of timed steps"}
 
 
-@final
 class TraceWriter:
     """Writes events as they come, none of a refused run; a complete file is renamed to `path`. Raises StorageError."""
 

@@ -14,12 +14,11 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import final
 
 import numpy as np
 
 from core.config import RunConfig, to_dict
-from core.data.dataset import TRAIN, VALIDATION, Cancelled, LeakageNote
+from core.data.dataset import LEAKAGE, TRAIN, VALIDATION, Cancelled
 from core.device import PhotoBatch, StepResult
 from core.diagnosis.metrics import Metrics, compute_metrics
 from core.diagnosis.model_identity import BEST, default_name
@@ -44,7 +43,6 @@ from core.training.step import cut_batch, diverged, find_broken_layer, pair_with
 from core.training.validation import evaluation_weights
 
 
-@final
 class Trainer:
     """One run, new or resumed.
 
@@ -91,7 +89,7 @@ class Trainer:
         if not self._resume:
             return self.config
         before, _ = load_checkpoint(self._path)
-        return keep_conditions(self.config, before and before.conditions)
+        return keep_conditions(self.config, None if before is None else before.conditions)
 
     def run(self, commands: Commands | None = None) -> Iterator[events.Event]:
         """Yield events until the run has ended. Raises LeafClinicError after logging it.
@@ -132,7 +130,6 @@ class Trainer:
             setup.close()
 
 
-@final
 class _Run:
     def __init__(self, setup: Setup, started: Started, path: Path, commands: Commands, profiled: bool) -> None:
         self.setup, self.folder, self.path, self.commands = setup, started.folder, path, commands
@@ -151,7 +148,7 @@ class _Run:
     def run(self) -> Generator[events.Event, None, None]:
         yield self._started()
         for note in self._notes:
-            yield events.Warned(note, kind="leakage" if isinstance(note, LeakageNote) else "")
+            yield events.Warned(note, kind="leakage" if note.startswith(LEAKAGE) else "")
         self._ranks.limited = True
         reason = yield from self._epochs()
         self._ranks.limited = False  # the first rank alone writes

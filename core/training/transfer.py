@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 from core.config import MODELS, RunConfig, problems
 from core.diagnosis.features import head_node
@@ -48,7 +48,6 @@ HEAD_INIT: Final = "normal_0.01"
 """Small initial weights: pretrained features can be large, and a ReLU after the head must not start dead."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Origin:
     """A pretrained network, without trainable batch norm; `classes` is empty and `learned` None if unknown."""
@@ -62,7 +61,6 @@ class Origin:
     learned: TrainingPhotos | None = None
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Network:
     """The network at the start of training, and sentences about its origin."""

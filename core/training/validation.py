@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 from safetensors.numpy import load, save
@@ -26,7 +26,6 @@ STATISTICS_BATCHES: Final = 30
 """Batches that recompute batch norm statistics; with a momentum of 0.1, 4 % of the old ones remain."""
 
 
-@final
 class Validator:
     """Evaluates weights by one inference plan. Of several ranks, rank 0 calls `predict`, the others `assist`."""
 

@@ -1,3 +1,3 @@
 """The window's fixtures."""
 
-from tests.helpers.window import answers, home, language, nothing_left, offscreen, program, settings, start  # noqa: F401 (fixtures)
+from tests.helpers.window import answers, home, language, nothing_left, offscreen, opened, program, settings, start  # noqa: F401 (fixtures)

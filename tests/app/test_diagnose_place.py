@@ -46,8 +46,7 @@ def answer(probability, photo="0"):
 
 
 @pytest.fixture
-def panel(start, tmp_path):
-    program = start()
+def panel(program, tmp_path):
     model: DiagnosisModel = program.diagnosis
     model.ready, model.verdicts.thresholds = {"classes": CLASSES, "maps": True}, THRESHOLDS
     photos = sorted(write_folder(tmp_path / "photos", {"a": 3}).rglob("*.png"))

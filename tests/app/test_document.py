@@ -5,6 +5,7 @@ import threading
 import time
 from pathlib import Path
 from threading import get_ident
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
@@ -207,3 +208,11 @@ def test_a_scan_can_be_given_up_also_one_that_has_just_ended(document, tmp_path,
         document._task.wait()  # its signal is queued
         document.open(other)
     assert (document.source, counts(document)) == (other, {"a": 40, "b": 40})
+
+
+def test_rows_are_found_by_absolute_path_however_a_manifest_writes_it():
+    written = ["a/1.jpg", "./a/2.jpg", "b/../a/3.jpg", "../c//4.jpg", "/other/5.jpg", "a/.hidden/6.jpg", "a/./7.jpg"]
+    dataset = SimpleNamespace(root="/leaves/x/..", paths=written)
+    wanted = ["/leaves/a/1.jpg", "/leaves/a/2.jpg", "/leaves/a/3.jpg", "/c/4.jpg", "/other/5.jpg",
+              "/leaves/a/.hidden/6.jpg", "/leaves/a/7.jpg"]  # fmt: skip
+    assert places(dataset) == {os.path.normpath(path): row for row, path in enumerate(wanted)}

@@ -30,21 +30,20 @@ def test_the_first_start_opens_on_diagnose_and_says_what_the_model_knows_and_how
     assert "Copy it there" in panel.notice.text.text()
 
 
-def test_chosen_and_pasted_photos_are_diagnosed(program, monkeypatch, tmp_path):
+def test_chosen_and_pasted_photos_are_diagnosed(opened, monkeypatch, tmp_path):
     asked, photo = [], str(tmp_path / "leaf.jpg")
-    program.diagnosis.model_path, program.diagnosis.add = "/a/model", asked.append
+    opened.diagnosis.model_path, opened.diagnosis.add = "/a/model", asked.append
     monkeypatch.setattr(QFileDialog, "getOpenFileNames", lambda *_: ([photo], ""))
     monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(tmp_path))
     (picture := QMimeData()).setImageData(QImage(8, 8, QImage.Format.Format_RGB32))
     QApplication.clipboard().setMimeData(picture)
     for action in ("diagnose_photos", "diagnose_folder", "paste"):
-        getattr(program.window.actions_, action).trigger()
+        getattr(opened.window.actions_, action).trigger()
     QApplication.clipboard().clear()
     assert (asked[:2], QImage(*asked[2]).width()) == ([[photo], [str(tmp_path)]], 8)
 
 
-def test_a_photo_that_waits_for_the_model_says_that_it_is_prepared_and_how_long(start, qtbot):
-    program = start()
+def test_a_photo_that_waits_for_the_model_says_that_it_is_prepared_and_how_long(program, qtbot):
     panel, model = program.window.go("diagnose"), program.diagnosis
     model.rows.append([PhotoResult(0, "/photos/leaf.jpg")])
     panel.table.selectRow(0)
@@ -86,9 +85,8 @@ def test_the_synthetic_leaves_lead_through_a_training_to_a_diagnosis(start, qtbo
     assert len(done) == 3, "the next training is no tour"
 
 
-def test_demo_photos_are_drawn_not_found_and_can_be_given_up(start, qtbot, monkeypatch):
+def test_demo_photos_are_drawn_not_found_and_can_be_given_up(program, qtbot, monkeypatch):
     monkeypatch.setattr(synthetic_leaves, "DEMO", {"photos_per_class": 400, "side": 160})
-    program = start()
     panel = program.window.page("dataset")
     program.window.go("diagnose").start.synthetic.click()
     assert panel.busy.text() == "Generating synthetic leaves…"
@@ -118,26 +116,26 @@ def test_photos_without_classes_and_several_folders_are_offered_a_diagnosis(fold
     assert (asked, program.window.stack.currentWidget().objectName()) == ([sources], "page_diagnose")
 
 
-def test_a_start_that_waits_for_a_manifest_is_offered_again_when_other_photos_open(program):
-    program.change_language("vi")  # whose window is another one
-    program.document.exclude([0], True)
-    program.document._write_manifest = lambda: None  # of very many photos
-    program.window.actions_.start.trigger()
-    assert not program.window.actions_.start.isEnabled()
-    program.document.opened.emit()
-    assert program.window.actions_.start.isEnabled()
+def test_a_start_that_waits_for_a_manifest_is_offered_again_when_other_photos_open(opened):
+    opened.change_language("vi")  # whose window is another one
+    opened.document.exclude([0], True)
+    opened.document._write_manifest = lambda: None  # of very many photos
+    opened.window.actions_.start.trigger()
+    assert not opened.window.actions_.start.isEnabled()
+    opened.document.opened.emit()
+    assert opened.window.actions_.start.isEnabled()
 
 
-def test_an_empty_folder_leaves_the_open_photos_and_their_report(program, qtbot, tmp_path):
-    program.examination.split = {"classes": ["healthy", "rust"]}
-    panel = program.window.page("dataset")
+def test_an_empty_folder_leaves_the_open_photos_and_their_report(opened, qtbot, tmp_path):
+    opened.examination.split = {"classes": ["healthy", "rust"]}
+    panel = opened.window.page("dataset")
     panel.show_rows([0, 1], "blurred")
     (tmp_path / "empty").mkdir()
     for named in ("n" * 300, str(tmp_path / "empty")):  # the system refuses to look for the first
-        program.window.go("dataset")
-        program.commands.open([named])
+        opened.window.go("dataset")
+        opened.commands.open([named])
     qtbot.waitUntil(panel.notice.isVisible)
     assert "no photos" in panel.notice.text.text()
-    assert program.document.source == str(tmp_path / "photos")
-    assert program.examination.split, "the report is of the photos that are open"
+    assert opened.document.source == str(tmp_path / "photos")
+    assert opened.examination.split, "the report is of the photos that are open"
     assert panel.shown.text() == "blurred: 2 photos"

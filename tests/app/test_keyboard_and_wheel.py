@@ -65,14 +65,14 @@ def test_space_after_pause_resumes_and_after_stop_presses_no_other_button(held, 
     assert (asked[2:], program.settings.flag("expert")) == (["stop"], expert)
 
 
-def test_space_after_undo_presses_no_other_button(program, qtbot):
-    qtbot.waitUntil(program.window.isActiveWindow)
-    program.document.exclude([0], True)
-    undo = next(b for b in program.window.page("dataset").head.findChildren(QPushButton) if b.text() == "Undo")
+def test_space_after_undo_presses_no_other_button(opened, qtbot):
+    qtbot.waitUntil(opened.window.isActiveWindow)
+    opened.document.exclude([0], True)
+    undo = next(b for b in opened.window.page("dataset").head.findChildren(QPushButton) if b.text() == "Undo")
     focused_and_pressed(qtbot, undo)
-    assert not program.document.table.excluded.any()
+    assert not opened.document.table.excluded.any()
     space(qtbot)
-    assert not program.document.table.excluded.any(), "Redo was pressed"
+    assert not opened.document.table.excluded.any(), "Redo was pressed"
 
 
 def test_places_and_switches_are_announced_as_one_of_several_and_a_click_leaves_the_place_marked(start, qtbot):
@@ -92,11 +92,11 @@ def test_places_and_switches_are_announced_as_one_of_several_and_a_click_leaves_
 
 
 @pytest.mark.parametrize("place", ["dataset", "diagnose"])
-def test_shortcuts_of_the_window_work_in_a_search(program, qtbot, place):
-    window, search = program.window, program.window.go(place).search
+def test_shortcuts_of_the_window_work_in_a_search(opened, qtbot, place):
+    window, search = opened.window, opened.window.go(place).search
     qtbot.waitUntil(window.isActiveWindow)
     if place == "diagnose":
-        program.window.page("diagnose").stack.setCurrentIndex(2)
+        opened.window.page("diagnose").stack.setCurrentIndex(2)
     search.setFocus()
     done = []
     for action in (window.actions_.export_csv, window.actions_.camera, window.actions_.diagnose_photos):

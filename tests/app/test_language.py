@@ -24,25 +24,25 @@ def texts(widget):
     return {w.text() for kind in (QLabel, QPushButton) for w in widget.findChildren(kind)}
 
 
-def test_the_language_changes_at_once_and_nothing_is_lost(program, qtbot):
-    program.document.exclude([0], True)
-    program.diagnosis.ready, program.diagnosis.verdicts.thresholds = {"classes": CLASSES}, THRESHOLDS
-    program.diagnosis.rows.append([read_result(PhotoResult(n, f"/photos/{n}.jpg"), answer(0.9)) for n in (0, 1)])
+def test_the_language_changes_at_once_and_nothing_is_lost(opened, qtbot):
+    opened.document.exclude([0], True)
+    opened.diagnosis.ready, opened.diagnosis.verdicts.thresholds = {"classes": CLASSES}, THRESHOLDS
+    opened.diagnosis.rows.append([read_result(PhotoResult(n, f"/photos/{n}.jpg"), answer(0.9)) for n in (0, 1)])
     for place in PAGES:
-        program.window.go(place)
-    program.diagnosis.rows.sort(0, Qt.SortOrder.DescendingOrder)
-    program.window.page("diagnose").table.selectRow(0)
-    program.window.page("dataset").side.setCurrentIndex(3)
-    program.window.page("train").tabs.setCurrentIndex(2)
-    program.window.page("train").curves.compared["run"] = RunView()
-    program.window.page("diagnose").search.setText("1.jpg")
-    program.window.page("dataset").search.setText("rust")
-    program.benchmark.kernels = [BenchmarkedKernel("conv2d", "forward", "cpu", "naive", "")]
-    program.window.go("train").setup.form.fields["epochs"].set_value(7)
-    (old := program.window).resize(780, 700)
+        opened.window.go(place)
+    opened.diagnosis.rows.sort(0, Qt.SortOrder.DescendingOrder)
+    opened.window.page("diagnose").table.selectRow(0)
+    opened.window.page("dataset").side.setCurrentIndex(3)
+    opened.window.page("train").tabs.setCurrentIndex(2)
+    opened.window.page("train").curves.compared["run"] = RunView()
+    opened.window.page("diagnose").search.setText("1.jpg")
+    opened.window.page("dataset").search.setText("rust")
+    opened.benchmark.kernels = [BenchmarkedKernel("conv2d", "forward", "cpu", "naive", "")]
+    opened.window.go("train").setup.form.fields["epochs"].set_value(7)
+    (old := opened.window).resize(780, 700)
     with qtbot.waitSignal(old.destroyed):
         old.actions_.language_vi.trigger()
-    window = program.window
+    window = opened.window
     assert (window is old, window.isVisible(), window.width(), window.height()) == (False, True, 780, 700)
     assert window.stack.currentWidget().objectName() == "page_train"
     train, tab = window.page("train"), window.page("dataset").side.currentIndex()
@@ -57,28 +57,27 @@ def test_the_language_changes_at_once_and_nothing_is_lost(program, qtbot):
     assert (table.model().rowCount(), table.model().place(table.currentIndex().row())) == (1, 1)
     assert window.page("diagnose").state.text() == "1 trong 2 kết quả"
     assert [table.model().headerData(at, Qt.Orientation.Horizontal) for at in (0, 1)] == ["Ảnh ↓", "Chẩn đoán"]
-    program.theme.set("dark")  # reaches no widget of the window before, nor does this:
-    for model in (one for one in vars(program).values() if hasattr(one, "failed") and one is not program.training):
+    opened.theme.set("dark")  # reaches no widget of the window before, nor does this:
+    for model in (one for one in vars(opened).values() if hasattr(one, "failed") and one is not opened.training):
         model.failed.emit("A sentence.", "")
-    program.diagnosis.model_ready.emit("leaves")
+    opened.diagnosis.model_ready.emit("leaves")
     with qtbot.waitSignal(window.destroyed):
         window.actions_.language_en.trigger()
-    assert "Start training" in texts(program.window.go("train"))
+    assert "Start training" in texts(opened.window.go("train"))
 
 
-def test_the_order_of_classes_and_the_offer_to_diagnose_again_stay(program, qtbot):
-    program.diagnosis.rows.append([read_result(PhotoResult(0, "/photos/0.jpg"), answer(0.9))])
-    program.diagnosis.model = ModelIdentity(hash="another model")
-    program.photo_commands.offer_again()
-    program.window.page("dataset").classes.table.sortByColumn(1, Qt.SortOrder.DescendingOrder)
-    with qtbot.waitSignal(program.window.destroyed):
-        program.window.actions_.language_vi.trigger()
-    assert program.window.page("dataset").classes.model.sorting == (1, Qt.SortOrder.DescendingOrder)
-    assert program.window.page("diagnose").notice.do.text() == "Chẩn đoán lại"
+def test_the_order_of_classes_and_the_offer_to_diagnose_again_stay(opened, qtbot):
+    opened.diagnosis.rows.append([read_result(PhotoResult(0, "/photos/0.jpg"), answer(0.9))])
+    opened.diagnosis.model = ModelIdentity(hash="another model")
+    opened.photo_commands.offer_again()
+    opened.window.page("dataset").classes.table.sortByColumn(1, Qt.SortOrder.DescendingOrder)
+    with qtbot.waitSignal(opened.window.destroyed):
+        opened.window.actions_.language_vi.trigger()
+    assert opened.window.page("dataset").classes.model.sorting == (1, Qt.SortOrder.DescendingOrder)
+    assert opened.window.page("diagnose").notice.do.text() == "Chẩn đoán lại"
 
 
-def test_a_run_goes_on_through_a_change_of_language(start, qtbot):
-    program = start()
+def test_a_run_goes_on_through_a_change_of_language(program, qtbot):
     session = program.training
     program.window.go("train")
     session._set(State.RUNNING)

@@ -39,8 +39,7 @@ def given(tmp_path):
 
 
 @pytest.fixture
-def dialog(settings, own, given, start):
-    program = start()
+def dialog(settings, own, given, program):
     keep_import(program.settings, given)
     yield ModelsDialog(program.window, program.settings, program.theme, own)
     for made in program.window.findChildren(ModelsDialog):

@@ -14,14 +14,14 @@ pytestmark = [pytest.mark.gui, pytest.mark.styled]
 
 
 @pytest.fixture
-def full(program, tmp_path):
-    program.diagnosis.ready, program.diagnosis.verdicts.thresholds = {"classes": CLASSES}, THRESHOLDS
+def full(opened, tmp_path):
+    opened.diagnosis.ready, opened.diagnosis.verdicts.thresholds = {"classes": CLASSES}, THRESHOLDS
     photos = sorted((tmp_path / "photos").rglob("*.png"))
-    program.diagnosis.rows.append([read_result(PhotoResult(at, str(photo)), answer(0.9, str(at)))
+    opened.diagnosis.rows.append([read_result(PhotoResult(at, str(photo)), answer(0.9, str(at)))
                                    for at, photo in enumerate(photos)])  # fmt: skip
     for place in PAGES:
-        program.window.go(place)
-    return program
+        opened.window.go(place)
+    return opened
 
 
 class Windows(QObject):

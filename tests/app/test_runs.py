@@ -150,14 +150,14 @@ def runs(home, qtbot):
     return place
 
 
-def test_the_cells_of_a_run_need_its_files_and_photos_also_edited_and_moved_ones(runs, program, tmp_path, monkeypatch):
+def test_the_cells_of_a_run_need_its_files_and_photos_also_edited_and_moved_ones(runs, opened, tmp_path, monkeypatch):
     assert {run.name: run.dataset for run in list_runs(runs)} == {"one": "tomatoes", "two": "apples"}
     write_edits(tmp_path, Edits(source="/photos/tomatoes"))
     assert dataset_name(str(tmp_path / MANIFEST)) == "tomatoes"
     assert dataset_name(str(tmp_path / "other" / MANIFEST)) == "other"
     ran = (replace(STARTED, folder=str(runs / "one"), classes=("c", "d")), epoch(0))
     (runs / "one" / LOG).write_text("".join(f"{to_line(event)}\n" for event in ran))
-    panel = program.window.go("train")
+    panel = opened.window.go("train")
     panel.runs.result_asked.emit(str(runs / "one"))
     panel.tabs.setCurrentWidget(panel.confusion)
     assert tuple(panel.confusion.model.classes) == ("c", "d"), "the run whose result was asked for"
@@ -165,18 +165,18 @@ def test_the_cells_of_a_run_need_its_files_and_photos_also_edited_and_moved_ones
     split.write_text("path,label,split,sha256\nhealthy/0.png,a,val,00\n")
     for data, source in (("/photos/apples", "/photos/apples"), (str(tmp_path / MANIFEST), "/photos/tomatoes")):
         (runs / "one" / "config.json").write_text(json.dumps({"data": data}))
-        program.run_commands.open_cell("a", "b")
+        opened.run_commands.open_cell("a", "b")
         assert panel.notice.text.text() == f"Open {source}, or the folder that has its photos now."
     monkeypatch.setattr("app.panels.train.gallery.GalleryDialog", dialog := Mock())
     content = sha256((photo := tmp_path / "photos" / "healthy" / "0.png").read_bytes()).hexdigest()
     split.write_text(f"path,label,split,sha256\n/photos/tomatoes/healthy/0.png,a,val,{content}\n../gone.png,a,val,0\n")
-    program.run_commands.open_cell("a", "b")
+    opened.run_commands.open_cell("a", "b")
     assert dialog.call_args.args[-3] == [str(photo)]
     assert "1 photo of this class is not in" in dialog.return_value.notice.alarm.call_args.args[0]
     split.unlink()
-    for data, lost in ((program.document.source, "split.csv"), (None, "config.json")):
+    for data, lost in ((opened.document.source, "split.csv"), (None, "config.json")):
         (runs / "one" / "config.json").write_text(json.dumps({"data": data}))
-        program.run_commands.open_cell("a", "b")
+        opened.run_commands.open_cell("a", "b")
         assert f"{lost} cannot be read" in panel.notice.text.text()
 
 
@@ -210,8 +210,7 @@ def test_a_run_that_was_moved_by_hand_is_reported_and_leaves_the_list(runs, star
     assert [run.name for run in pane.model.rows] == [name for name in ("one", "two") if name != gone]
 
 
-def test_the_list_follows_a_run_and_keeps_the_selection(runs, start, qtbot):
-    program = start()
+def test_the_list_follows_a_run_and_keeps_the_selection(runs, program, qtbot):
     panel, session = program.window.go("train"), program.training
     panel.tabs.setCurrentWidget(panel.runs)
     assert panel.runs.selected_runs() == panel.runs.model.rows[:1], "the newest"

@@ -38,8 +38,7 @@ def in_sight(widget):
     return widget.isVisible()
 
 
-def test_the_answer_and_its_correction_are_in_sight(language, start, qapp, qtbot, tmp_path):
-    program = start()
+def test_the_answer_and_its_correction_are_in_sight(language, program, qapp, qtbot, tmp_path):
     program.window.resize(1024, 640)
     program.diagnosis.ready, program.diagnosis.verdicts.thresholds = {"classes": CLASSES}, THRESHOLDS
     photo = next(write_folder(tmp_path / "photos", {"a": 1}).rglob("*.png"))
@@ -143,8 +142,7 @@ def overlaps(widget):
 
 
 @pytest.mark.parametrize("size", [(900, 600), (1024, 640), (1280, 752)])
-def test_a_message_covers_nothing_and_squeezes_nothing(language, size, start, qapp, qtbot, tmp_path):
-    program = start()
+def test_a_message_covers_nothing_and_squeezes_nothing(language, size, program, qapp, qtbot, tmp_path):
     window = program.window
     window.resize(*size)
     program.diagnosis.ready, program.diagnosis.verdicts.thresholds = {"classes": CLASSES}, THRESHOLDS
@@ -208,11 +206,10 @@ def cut(panel) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [1.0, 1.75])
-def test_the_window_fits_small_screens_and_what_has_no_room_scrolls(size, language, start, font, qtbot):
+def test_the_window_fits_small_screens_and_what_has_no_room_scrolls(size, language, program, font, qtbot):
     """960 x 540 is a screen of 1920 x 1080 at 200 %."""
     assert first_size(QSize(1280, 770)).height() <= 770 - 40
     assert first_size(QSize(1280, 770)).width() <= 1280
-    program = start()
     window = program.window
     font(size)
     for place in PAGES:

@@ -36,8 +36,7 @@ def caches(tmp_path, monkeypatch):
     return user_cache_folder()
 
 
-def test_clearing_removes_decoded_photos_and_old_kernels_and_the_limit_is_kept(start, caches):
-    program = start()
+def test_clearing_removes_decoded_photos_and_old_kernels_and_the_limit_is_kept(program, caches):
     dialog = StorageDialog(program.window, program.theme)
     assert kernel_bytes() > 3000
     dialog.clear_button.click()
@@ -51,14 +50,13 @@ def test_clearing_removes_decoded_photos_and_old_kernels_and_the_limit_is_kept(s
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_guide_is_shown_offline_with_its_pictures_and_names_what_the_window_shows(start, language):
+def test_the_guide_is_shown_offline_with_its_pictures_and_names_what_the_window_shows(program, language):
     texts_of = f"translations/{'vi' if language == 'en' else language}.json"
     texts = {text.replace("&", "") for pair in resources.table(texts_of).items() for text in pair}
     bold = re.findall(r"\*\*([^*\n]+)\*\*", resources.data(f"guide/{language}.md").decode())
     terms = [name for term in bold if not term.endswith(".") for name in term.split(" > ")]
     assert len(terms) > 10
     assert not set(terms) - texts
-    program = start()
     program.change_language(language)
     dialog = GuideDialog(program.window)
     dialog.show()
@@ -98,8 +96,7 @@ def test_menus_lead_there(start, monkeypatch):
     assert opened == ["StorageDialog", "GuideDialog"]
 
 
-def test_closing_the_program_ends_the_processes_that_decode_photos(start, tmp_path):
-    program = start()
+def test_closing_the_program_ends_the_processes_that_decode_photos(program, tmp_path):
     before = children()
     read_photo(str(next(leaf_folder(tmp_path / "photos").rglob("*.png"))), 24)
     assert children() - before

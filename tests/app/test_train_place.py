@@ -107,8 +107,7 @@ def test_the_end_says_the_accuracy_or_why_there_is_none():
     assert headline(END, view) == "80 of 100 test photos right."
 
 
-def test_the_result_stands_in_its_place_with_what_to_do_next(start, qtbot, tmp_path):
-    program = start()
+def test_the_result_stands_in_its_place_with_what_to_do_next(program, qtbot, tmp_path):
     report = tmp_path / "report.html"
     report.write_text("<h1>report</h1>")
     panel = program.window.go("train")

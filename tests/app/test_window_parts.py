@@ -1,6 +1,7 @@
 """Settings, theme, resources, tables, results on file, the desktop entry: the small parts."""
 
 import base64
+import csv
 import re
 import shutil
 from dataclasses import replace
@@ -19,7 +20,7 @@ from app.cards import card_html, find_card
 from app.mask import encode_mask
 from app.panels.train.confusion import ConfusionModel
 from app.paths import RECENT
-from app.processes.writing import render
+from app.processes.writing import render, write_csv
 from app.theme import DARK, LIGHT, Theme, stylesheet
 from app.viewmodels.result import PhotoResult
 from core.diagnosis.model_identity import ModelIdentity
@@ -131,6 +132,16 @@ RESULTS = [
     model=MODEL), PhotoResult(1, "=cmd.jpg", True, error="The file is empty.", model=OTHER),
 ]  # fmt: skip
 CANCELLED = (PhotoResult(2, "/photos/cancelled.jpg", cancelled=True), PhotoResult(3, "/photos/waiting.jpg"))
+
+
+def test_results_go_to_a_table_that_spreadsheets_read_safely(tmp_path):
+    write_csv(tmp_path / "out.csv", RESULTS)
+    rows = list(csv.DictReader((tmp_path / "out.csv").read_text("utf-8").splitlines()))
+    assert rows[0]["label1"] == "tomato/rust"
+    assert (float(rows[0]["probability2"]), rows[1]["path"]) == (pytest.approx(0.1), "'=cmd.jpg")
+    assert rows[1]["error"] == "The file is empty."
+    names = [(row["model"], row["model_hash"], row["model_date"]) for row in rows]
+    assert names == [("tomato 2026-11-22", "0123456789abcdef", "2026-11-22"), ("citrus", "fedcba9876543210", "")]
 
 
 def test_the_report_lists_photos_with_a_result_their_leaves_and_models():

@@ -112,8 +112,7 @@ def test_what_was_there_stays_when_it_is_given_up(writing, results, qtbot, tmp_p
     assert target.read_text() == "before"
 
 
-def test_the_window_goes_on_and_opens_what_was_written(start, results, qtbot, tmp_path, monkeypatch, answers):
-    program = start()
+def test_the_window_goes_on_and_opens_what_was_written(program, results, qtbot, tmp_path, monkeypatch, answers):
     program.diagnosis.rows.append(results * 20)
     panel = program.window.go("diagnose")
     target = tmp_path / "diagnoses.html"

@@ -61,6 +61,16 @@ def test_findings_for_programs(capsys):
     assert {"part", "well", "sentence", "remedy"} == set(findings[0])
 
 
+def test_a_full_disk_under_the_compiled_kernels_is_told(monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor, "user_kernel_folder", lambda: tmp_path)
+    assert doctor._kernels().well
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda folder: Mock(free=1_500_000))
+    found = doctor._kernels()
+    assert not found.well
+    assert f"There is no disk space for compiled kernels in {tmp_path} (1.5 MB free)" in found.sentence
+    assert found.remedy.startswith("Free disk space.")
+
+
 @pytest.mark.parametrize("library", [None, OSError])
 def test_without_an_nvidia_driver_no_cuda_package_is_imported(library, monkeypatch):
     monkeypatch.setattr("ctypes.CDLL", Mock(side_effect=library))

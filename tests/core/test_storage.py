@@ -8,7 +8,7 @@ import pytest
 
 from core.data.file_lock import locked
 from core.errors import StorageError
-from core.storage import create_folder, open_new, unused, write_file
+from core.storage import create_folder, open_new, storage_error, unused, write_file
 
 
 def test_names_that_are_no_text_keep_their_bytes_in_a_file_with_a_name_as_long_as_the_system_allows(tmp_path):
@@ -88,3 +88,11 @@ def test_file_systems_that_sync_no_folders_are_used_and_those_without_locks_refu
     monkeypatch.setattr("core.data.file_lock.fcntl.flock", refuse)
     with pytest.raises(OSError, match="Invalid"), locked(tmp_path / "lock", lambda: pytest.fail("it waits for ever")):
         pass
+
+
+@pytest.mark.parametrize(("number", "remedy"), [
+    (errno.ENOSPC, "Free disk space or choose another folder."), (errno.EACCES, "Choose another folder."),
+])  # fmt: skip
+def test_room_is_asked_for_only_where_it_lacks(number, remedy):
+    reason = os.strerror(number)
+    assert str(storage_error(Path("a"), OSError(number, reason))) == f"a could not be saved: {reason}. {remedy}"

@@ -17,14 +17,14 @@ pytestmark = pytest.mark.gui
 
 
 @pytest.fixture
-def panel(start, qtbot, tmp_path):
+def panel(program, qtbot, tmp_path):
     """The place with a dropped folder of three healthy and two rusty photos, one of them twice."""
     folder = write_folder(tmp_path / "leaves", {"healthy": 30, "rust": 30})
     (folder / "rust" / "copy.png").write_bytes((folder / "healthy" / "0.png").read_bytes())
     (folder / "rust" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
-    program = start()
     drop(program.window, [folder])
     made = program.window.page("dataset")
+    made.program = program
     qtbot.waitUntil(lambda: made.photos.rowCount() == 62)
     return made
 
@@ -127,8 +127,7 @@ def test_a_list_of_photos_is_shown_until_the_filter_changes(panel):
     assert panel.photos.rowCount() == 62, "no class is chosen"
 
 
-def test_a_dropped_model_is_diagnosed_with(start, qtbot, tmp_path):
-    program = start()
+def test_a_dropped_model_is_diagnosed_with(program, qtbot, tmp_path):
     panel = program.window.go("diagnose")
     program.diagnosis.failed.emit("The model before cannot be read.", "")
     model = Path(resources.place("models")) / "leaves.safetensors"
@@ -142,10 +141,9 @@ def test_a_dropped_model_is_diagnosed_with(start, qtbot, tmp_path):
     assert (program.diagnosis.model_path, program.diagnosis.rows.rows) == (str(model), [])
 
 
-def test_a_folder_opened_while_the_demo_is_drawn_stays_open(start, qtbot, tmp_path, monkeypatch):
+def test_a_folder_opened_while_the_demo_is_drawn_stays_open(program, qtbot, tmp_path, monkeypatch):
     monkeypatch.setattr("app.synthetic_leaves.DEMO", {"photos_per_class": 40, "side": 48})
     folder = write_folder(tmp_path / "leaves", {"healthy": 3, "rust": 3})
-    program = start()
     program.window.go("diagnose")
     program.window.actions_.open_demo.trigger()
     assert program.window.current == "dataset", "whose page shows the progress"

@@ -8,8 +8,7 @@ pytestmark = pytest.mark.gui
 PATIENCE = 250_000
 
 
-def test_a_ladder_is_run_and_read(start, qtbot):
-    program = start()
+def test_a_ladder_is_run_and_read(program, qtbot):
     qtbot.waitUntil(program.window.isActiveWindow)
     qtbot.keyClick(program.window, Qt.Key.Key_4, Qt.KeyboardModifier.ControlModifier)
     panel = program.window.stack.currentWidget()
@@ -35,8 +34,7 @@ def test_a_ladder_is_run_and_read(start, qtbot):
     assert not any(r.milliseconds for r in program.benchmark.rows.rows), "they were of another shape"
 
 
-def test_a_ladder_can_be_cancelled(start, qtbot):
-    program = start()
+def test_a_ladder_can_be_cancelled(program, qtbot):
     panel = program.window.go("kernels")
     qtbot.waitUntil(lambda: bool(program.benchmark.kernels), timeout=PATIENCE)
     panel.shape.setCurrentIndex(1)
@@ -48,9 +46,8 @@ def test_a_ladder_can_be_cancelled(start, qtbot):
     assert panel.shape.currentIndex() == 1, "the same shape is chosen when the kernels are listed again"
 
 
-def test_the_choices_of_a_whole_network_are_shown_with_costs_and_reasons(start, qtbot):
+def test_the_choices_of_a_whole_network_are_shown_with_costs_and_reasons(program, qtbot):
     pytest.importorskip("numba.cuda")
-    program = start()
     panel = program.window.go("kernels")
     qtbot.waitUntil(lambda: bool(program.benchmark.kernels), timeout=PATIENCE)
     panel.tabs.setCurrentWidget(panel.plan)

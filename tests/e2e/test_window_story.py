@@ -52,11 +52,13 @@ def train_a_network(program, qtbot):
     return train
 
 
-def look_at_curves(program, train, qtbot):
+def look_at_curves(program, train, qtbot, tmp_path):
     view = program.training.view
     train.tabs.setCurrentWidget(train.curves)  # a run's end shows its result; a short one ends before a curve is drawn
     qtbot.waitUntil(lambda: len(train.curves.plots["loss"].curves[0].x) == view.total_steps)
     assert len(train.curves.plots["accuracy"].curves[2].x) == 2
+    written = train.curves.export(tmp_path / "curves.csv")
+    assert len(written[0].read_text().splitlines()) == 1 + view.total_steps + 4
 
 
 def correct_a_photo(program, train, qtbot, monkeypatch):
@@ -105,19 +107,17 @@ def diagnose_two_photos(program, train, qtbot, monkeypatch, tmp_path):
     assert rows[0]["label1"] == results[0].top[0][0]
 
 
-def test_from_the_demo_photos_to_a_table_of_diagnoses(start, qtbot, monkeypatch, tmp_path):
-    program = start()
+def test_from_the_demo_photos_to_a_table_of_diagnoses(program, qtbot, monkeypatch, tmp_path):
     qtbot.waitUntil(program.window.isActiveWindow)
     open_demo(program, qtbot, monkeypatch)
     assert len(program.document.table.classes) == 4
     train = train_a_network(program, qtbot)
-    look_at_curves(program, train, qtbot)
+    look_at_curves(program, train, qtbot, tmp_path)
     correct_a_photo(program, train, qtbot, monkeypatch)
     diagnose_two_photos(program, train, qtbot, monkeypatch, tmp_path)
 
 
-def test_pause_kill_resume_and_close_while_training(start, qtbot, monkeypatch, answers):
-    program = start()
+def test_pause_kill_resume_and_close_while_training(program, qtbot, monkeypatch, answers):
     window, session = program.window, program.training
     open_demo(program, qtbot, monkeypatch)
     train = window.go("train")

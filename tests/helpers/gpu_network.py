@@ -10,7 +10,7 @@ from core.gpu.hardware import typical
 from core.models.architectures import build
 from core.ops.builder import Builder, with_loss
 from core.ops.photo import identity_augmentation
-from core.program import fold_batch_norm
+from core.program import fold_batch_norm, fold_weights
 
 AMPERE = replace(typical(), capability=(8, 0))
 """A GPU of the size of an H200 that has no kernels of its own."""
@@ -53,13 +53,15 @@ def batch_for(graph, count, seed=1, side=80):
 
 
 def make_plan(name, precision="float32", training=True, batch=6, dropout=0.5, **more):
-    """(network, its graph in the plan, plan on the GPU) of a small size."""
+    """(network, its graph in the plan, plan on the GPU with `random_weights`) of a small size."""
     from core.gpu.plan import CudaPlan
 
     side, classes = (28, 10) if name in ("cnn", "mlp") else (64, 5)
     base = build(name, classes, side, dropout=dropout)
     graph = with_loss(base, 0.1, ()) if training else fold_batch_norm(base)
-    return base, graph, CudaPlan(graph, batch=batch, training=training, precision=precision, seed=3, **more)
+    plan = CudaPlan(graph, batch=batch, training=training, precision=precision, seed=3, **more)
+    plan.load(random_weights(base) if training else fold_weights(base, random_weights(base)))
+    return base, graph, plan
 
 
 def gradients_and_logits(network, batch, weights, precision="float32"):

@@ -7,7 +7,7 @@ nvJitLink, which comes with the CUDA wheels, holds the same assembler as the dri
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, TypeAlias, final, get_type_hints
+from typing import Any, Final, TypeAlias, get_type_hints
 
 from core.gpu.compilation.cuda import compile_to_ptx
 
@@ -17,7 +17,6 @@ CAPABILITIES: Final[tuple[Capability, ...]] = ((7, 5), (8, 0), (8, 6), (8, 9), (
 """Turing, Ampere (data centre, desktop), Ada, Hopper, Blackwell (data centre, desktop)."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Resources:
     """Per thread: registers, and bytes of stack and spills (both should be 0); shared bytes per block."""

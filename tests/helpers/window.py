@@ -132,7 +132,12 @@ def start(qapp, qtbot, home, nothing_left, monkeypatch, request):
 
 
 @pytest.fixture
-def program(start, qtbot, tmp_path):
+def program(start):
+    return start()
+
+
+@pytest.fixture
+def opened(start, qtbot, tmp_path):
     """The program with a folder of three healthy and three rusty photos open."""
     made = start(write_folder(tmp_path / "photos", {"healthy": 3, "rust": 3}))
     qtbot.waitUntil(lambda: made.document.table is not None)

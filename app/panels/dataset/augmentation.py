@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, final
+from typing import Any, Final
 
 from PySide6.QtGui import QImage, QPixmap
 from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
@@ -21,7 +21,6 @@ SIDE: Final = 128
 SOURCE: Final = 256
 
 
-@final
 class AugmentationPane(QWidget):
     """Nine random augmentations of the selected photo at the chosen level, computed in the background."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import final
-
 from PySide6.QtCore import QItemSelection, QItemSelectionModel, QSignalBlocker, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QWidget
@@ -25,7 +23,6 @@ NAMED = 3
 """Such classes that are named; the others are counted."""
 
 
-@final
 class ClassesPane(QWidget):
     """`chosen(list)`: class names to show (empty: all); `renamed(old, new)`."""
 

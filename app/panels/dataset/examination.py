@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 from PySide6.QtCore import Signal
@@ -21,7 +21,6 @@ from app.widgets.table_view import selected_rows, sorted_view
 from core.percent import percent
 
 
-@final
 class HealthPane(QWidget):
     """`opened(rows, name)`: show the photos of a finding."""
 
@@ -93,7 +92,6 @@ class HealthPane(QWidget):
             self.opened.emit(rows, tr(meaning) + " (" + count(len(found), "{n} finding", "{n} findings") + ")")
 
 
-@final
 class SplitPane(QWidget):
     """Photos per class and split as the check computed them; training makes the same split."""
 

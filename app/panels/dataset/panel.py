@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
-from PySide6.QtCore import QModelIndex, Qt
+from PySide6.QtCore import QModelIndex, Qt, QTimer
 from PySide6.QtWidgets import QLabel, QWidget
 
 from app.actions import Actions
@@ -34,11 +34,12 @@ from app.widgets.photo_view import PhotoDialog
 from core.ops.contract import Array
 from core.percent import stated
 
+SEARCH_MS: Final = 150
+"""Pause in typing after which the search starts."""
 RECENT: Final = 4
 """Datasets opened before that are offered."""
 
 
-@final
 class DatasetPanel(QWidget):
     """Left: classes, quality, split, augmentation. Right: the photos chosen on the left."""
 
@@ -67,6 +68,8 @@ class DatasetPanel(QWidget):
         self.search.setMinimumWidth(190)
         self.which = named(ComboBox(), tr("Which photos"))
         self.which.fill(((tr("All photos"), "all"), (tr("In use"), "used"), (tr("Excluded"), "excluded")))
+        self._typing = QTimer(self, singleShot=True, interval=SEARCH_MS)
+        self._typing.timeout.connect(self._on_search)
         self._lay_out(actions, theme, settings)
         self._connect()
         self._on_changed()
@@ -127,7 +130,7 @@ class DatasetPanel(QWidget):
         self._review.saved.connect(self._on_saved)
         self.side.currentChanged.connect(self._on_tab)
         self._examination.failed.connect(self.notice.alarm)
-        self.search.textChanged.connect(lambda _: (self._show_suspects if self._marks else self.refresh)())
+        self.search.textChanged.connect(lambda _: self._typing.start())
         self.which.currentIndexChanged.connect(lambda _: self._show_suspects() if self._marks else self._on_filter())
         self.grid.activated.connect(self._on_activated)
         self.grid.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
@@ -221,6 +224,9 @@ class DatasetPanel(QWidget):
         self.photos.show(table, rows, self._marks)
         what = self._listed_as if self._listed is not None else ""
         self.shown.setText(what + count(len(rows), "{n} photo", "{n} photos"))
+
+    def _on_search(self) -> None:
+        (self._show_suspects if self._marks else self.refresh)()  # one of the suspects is selected
 
     def _on_filter(self) -> None:
         self._listed, self._marks = None, {}

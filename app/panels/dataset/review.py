@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import final
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
@@ -25,7 +24,6 @@ from core.storage import write_file
 from core.text import csv_text
 
 
-@final
 class ReviewPane(Wrapping):
     """Signals: `class_asked()` for another class than the suggested one; `skipped()`."""
 
@@ -143,7 +141,6 @@ class ReviewPane(Wrapping):
             self._review.save(chosen)
 
 
-@final
 class NextPhotosDialog(Dialog):
     """Photos to label next, the most informative first."""
 

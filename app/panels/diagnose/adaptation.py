@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import final
-
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFileDialog, QLineEdit, QListWidget, QWidget
 
@@ -19,7 +17,6 @@ from app.widgets.parts import Dialog, button, card, confirm, label, named, progr
 from core.diagnosis.model_identity import LONGEST_NAME, adapted_name
 
 
-@final
 class AdaptationDialog(Dialog):
     """Signals: `adapted(path)`: a new model is in the list; `chosen(path)`: diagnose with it."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import Final
 
 from PySide6.QtCore import QPointF, Qt, Signal
 from PySide6.QtGui import (
@@ -37,7 +37,6 @@ UNDO_STEPS: Final = 100
 """Strokes that can be undone; a mask has 50 KB."""
 
 
-@final
 class BrushDialog(Dialog):
     """Signal: `corrected(mask)` when the mask is saved; None if it is the automatic mask."""
 
@@ -144,7 +143,6 @@ FIRST_RADIUS: Final = 0.03
 """Initial radius of the brush as a fraction of the photo's side."""
 
 
-@final
 class MaskCanvas(QWidget):
     """Signals: `began()` for a stroke, `touched(y, x)` in fractions of the photo's square."""
 

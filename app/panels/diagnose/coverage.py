@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from typing import Final, final
+from typing import Final
 
 from PySide6.QtCore import QSignalBlocker, Qt
 from PySide6.QtGui import QAction, QKeySequence
@@ -28,7 +28,6 @@ LONGEST: Final = 440
 """Pixels of a plant with its diagnosis; longer ones are cut in the middle."""
 
 
-@final
 class CoverageBar(QWidget):
     """Left: every photo is diagnosed; right: only those with the highest confidence. The effect is shown below it."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import os
-from typing import Final, final
+from typing import Final
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QColor
@@ -35,7 +35,6 @@ MINIMUM_LINES: Final = 14
 """Lines of text: a verdict, a class, and four lines about the diseased area; more classes scroll."""
 
 
-@final
 class DetailPane(QWidget):
     """Shows a `PhotoResult`. Signals: `correct_asked()`; `map_asked(class)` if missing."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import final
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QFileDialog, QInputDialog, QWidget
@@ -24,7 +23,6 @@ from core.diagnosis.model_identity import read_identity, rename_model
 from core.errors import LeafClinicError
 
 
-@final
 class ModelsDialog(Dialog):
     """Signals: `chosen(path)`, `renamed(ModelIdentity)`."""
 

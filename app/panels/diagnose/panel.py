@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QMenu, QPushButton, QWidget
@@ -40,7 +40,6 @@ FRAME_MS: Final = 16
 """One frame of a display."""
 
 
-@final
 class DiagnosePanel(QWidget):
     """The results in a table, with the selected photo enlarged above it."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from typing import Final, final
+from typing import Final
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QLabel, QWidget
@@ -22,7 +22,6 @@ from core.diagnosis.verdict import is_healthy
 DRAWING: Final = 48
 
 
-@final
 class StartPage(QWidget):
     """Signal: `synthetic_asked()`."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, final
+from typing import Final
 
 from PySide6.QtCore import QModelIndex, Qt, Signal
 from PySide6.QtGui import QColor, QFontMetrics, QStandardItem, QStandardItemModel
@@ -23,7 +23,6 @@ LONGEST: Final = 260
 """Pixels of the name of a class; longer ones are cut in the middle."""
 
 
-@final
 class ConfusionModel(QStandardItemModel):
     """Counts; the shade of a cell is its share of the true class. Correct and wrong predictions differ in colour."""
 
@@ -84,7 +83,6 @@ def shortened(text: str, pixels: int) -> str:
     return QFontMetrics(font).elidedText(text, Qt.TextElideMode.ElideMiddle, pixels - 24)  # padding of `style.qss`
 
 
-@final
 class ConfusionPane(QWidget):
     """`cell_opened(truth, predicted)`: two class names, by a double click or Enter."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import final
 
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
@@ -19,7 +18,6 @@ from core.errors import StorageError
 from core.storage import unused
 
 
-@final
 class CurvesPane(QWidget):
     """Three plots over the epochs; earlier runs can be compared with them."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import final
 
 import numpy as np
 from PySide6.QtCore import Signal
@@ -31,7 +30,6 @@ from core.percent import stated
 from core.training.run_folder import SPLIT
 
 
-@final
 class GalleryDialog(Dialog):
     """Validation photos of one true class that the network predicts as another (or correctly).
 

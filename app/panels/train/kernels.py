@@ -6,7 +6,7 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
@@ -27,7 +27,6 @@ SHARE: Final = 4
 """Index of the column of shares, with bars."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class TimedKernel:
     """A kernel's time, its share of the step, and whether it is memory-bound."""
@@ -91,7 +90,6 @@ def tip(kernel: TimedKernel) -> str:
             f"{kernel.time.milliseconds:.3f} ms, {kernel.time.gflops:,.1f} GFLOP/s, {peak_text(kernel)}")
 
 
-@final
 class KernelTimesPane(QWidget):
     """The step that was timed last."""
 

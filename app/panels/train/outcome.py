@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import final
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QWidget
@@ -18,7 +17,6 @@ from core.percent import percent
 from core.training.events import RunFinished
 
 
-@final
 class OutcomePane(QWidget):
     """Signal: `diagnose_asked(model file)`."""
 

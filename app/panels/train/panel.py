@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, final
+from typing import Final
 
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QWidget
@@ -32,7 +32,6 @@ REDRAW_MS: Final = 500
 training."""
 
 
-@final
 class TrainPanel(QWidget):
     """Its parts `runs`, `outcome` and `confusion` have signals."""
 

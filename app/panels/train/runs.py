@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import final
 
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QPushButton, QWidget
@@ -22,7 +21,6 @@ from core.errors import StorageError
 from core.percent import percent
 
 
-@final
 class RunsPane(QWidget):
     """Signals: `chosen_over(list)` runs to compare; `resume_asked`, `result_asked` a folder; `diagnose_asked` a model
     file; `refused` a sentence. `going` is the folder of the active run, which cannot be deleted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final
 
 from PySide6.QtCore import QTimer, Signal
 from PySide6.QtWidgets import QFrame, QWidget
@@ -34,7 +34,6 @@ def presets() -> Mapping[str, Mapping[str, Any]]:
     return values
 
 
-@final
 class SetupPane(QFrame):
     """The left column of the page. `edited` is emitted after every change of a field."""
 

@@ -17,7 +17,7 @@ from dataclasses import astuple, dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, TypeAlias
 
 from core.child_process import child_environment, module_command
 from core.cores import usable_cores
@@ -38,7 +38,6 @@ SOURCES: Final = (
 """Files of core with device code, and with numbers that it contains."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """How to make one kernel: ``getattr(module, factory)(*constants)``, or the function itself without constants.

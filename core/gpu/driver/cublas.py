@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Final, final
+from typing import Any, Final
 
 from core.errors import DeviceError
 
@@ -41,7 +41,6 @@ def _checked(name: str, *arguments: Any) -> None:
         raise DeviceError(f"cuBLAS answered {name} with status {status}. Close other programs on the GPU; start again.")
 
 
-@final
 class Sgemm:
     """``c = A B + beta c``; a launch's values are (A transposed, B transposed, rows, columns, depth, a, b, c, beta)."""
 

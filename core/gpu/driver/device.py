@@ -10,7 +10,7 @@ import ctypes
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, Protocol
 
 from core.errors import DeviceError, OutOfMemory
 from core.gpu.compilation.arrays import words
@@ -105,7 +105,6 @@ def _dependent_configuration(grid: Sequence[int], block: Sequence[int], shared: 
     return wanted
 
 
-@final
 class Function:
     """A kernel loaded on the device, ready to launch."""
 
@@ -135,7 +134,6 @@ class Function:
             self._shared = shared
 
 
-@final
 class Device:
     """The open GPU. `close` releases everything; `open_device` opens it again."""
 

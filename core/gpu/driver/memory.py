@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,6 @@ BEHIND: Final = 16
 """Bytes after a block that loads of whole words may touch."""
 
 
-@final
 class Block:
     """Bytes on the device, initially zero; `address` is a number, as kernels take it."""
 
@@ -60,7 +59,6 @@ def _wait() -> None:
     check(driver.cuStreamSynchronize(driver.CUstream(0)))
 
 
-@final
 class Pinned:
     """Pinned host memory, which the device copies from and kernels write to by its address; `array` is uint8."""
 

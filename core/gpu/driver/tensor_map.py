@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, final
+from typing import Any
 
 from core.gpu.compilation.cuda import driver
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class TensorMap:
     """A bf16 tensor in TMA tiles; sizes, pitches and tile in elements, from the innermost dimension outwards.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from core.gpu.compilation.arrays import KINDS
 from core.gpu.compilation.compiler import Recipe
@@ -33,7 +33,6 @@ def at(grid: tuple[int, ...], block: tuple[int, ...], shared: int = 0) -> Where:
     return grid, block, shared
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class DeviceArray:
     """A C-contiguous array of a plan, 4 bytes an element, as a teaching kernel's argument; `buffer` is its name in the
@@ -68,7 +67,6 @@ def as_matrix(array: DeviceArray) -> DeviceArray:
     return array.reshape(array.size // channels, channels)
 
 
-@final
 class TeachingKernel:
     """A kernel on arrays. ``kernel[over(out.size)](x, out)`` adds its launch; annotations are the argument types.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import prod
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 
@@ -72,7 +72,6 @@ def add(x: Vector, total: Vector) -> None:
         total[i] += x[i]
 
 
-@final
 class StepArrays:
     """The arrays of one step by role, made when a launcher asks for them, and the launches that it adds."""
 

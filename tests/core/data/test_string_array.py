@@ -28,7 +28,7 @@ def test_a_column_takes_little_more_than_its_text():
     assert len(texts._block) + texts._ends.nbytes == 10_000 * (17 + 8)
 
 
-def test_strings_that_hold_a_text_are_found_whatever_the_case():
+def test_strings_that_hold_a_text_are_found_whatever_the_case_and_in_long_columns():
     texts = StringArray.of([*WORDS, "Tomato/RUST/1.jpg", "ru", "st", "Лист", "straße"])
     assert np.flatnonzero(texts.holding("Rust")).tolist() == [1, 5, 7]
     assert np.flatnonzero(texts.holding("лИСТ")).tolist() == [2, 10]

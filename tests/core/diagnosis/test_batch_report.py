@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from core.diagnosis.batch_report import Entry, draw_picture, name_photos, render_batch
-from core.diagnosis.diagnosis_output import show_text
+from core.diagnosis.diagnosis_output import show_photos
 from core.diagnosis.examination import Examination
 from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_identity import ModelIdentity
@@ -107,7 +107,7 @@ TOP = (ClassProbability("tomato/late_blight", 0.99996), ClassProbability("tomato
 
 def test_terminal_and_page_state_nothing_as_certain_and_no_probability_of_an_unfamiliar_photo(capsys):
     found = [Diagnosis("a.jpg", TOP[0].label, TOP), Diagnosis("b.jpg", NOT_SURE, TOP, reason=UNFAMILIAR)]
-    assert show_text(found, ModelIdentity()) == 2
+    assert show_photos(found, "text", ModelIdentity()) == 2
     assert capsys.readouterr().out.splitlines() == [
         "a.jpg: tomato/late_blight > 99.9 %, tomato/leaf_mold < 0.1 %", f"b.jpg: {NOT_SURE}. {UNFAMILIAR}"]
     text = render_batch([Entry("a.jpg", "late blight", "sick", guesses=(("late blight", 0.99996),))])

@@ -12,7 +12,7 @@ import pytest
 
 from core.data.photo import place_in_square
 from core.diagnosis.boxes import decode_maps, fuse, overlaps, suppress
-from core.diagnosis.diagnosis_output import WITH_LEAVES, show_csv, show_json, show_text
+from core.diagnosis.diagnosis_output import WITH_LEAVES, show_photos
 from core.diagnosis.examination import Examiner
 from core.diagnosis.leaf_detector import PATHS, FoundLeaf, LeafDetector, choose_leaves, cut_square, letterbox
 from core.diagnosis.model_identity import ModelIdentity
@@ -147,20 +147,20 @@ def test_text_json_and_csv_have_the_leaves(capsys):
     leaves = (leaf(RIGHT, "a/scab", 0.9), leaf(LEFT, "a/scab", 0.8), leaf(LEFT, "a/healthy", 0.7))
     several = Diagnosis("p.jpg", "a/scab", leaves[0].top, 5.0, leaves=leaves)
     one = replace(several, path="q.jpg", leaves=())
-    assert show_text([several, one], ModelIdentity()) == 2
+    assert show_photos([several, one], "text", ModelIdentity()) == 2
     assert capsys.readouterr().out == ("p.jpg: 2 of 3 leaves: a/scab; 1 of 3 leaves: a/healthy\n"
                                        "q.jpg: a/scab. a/scab 90.0 % (threshold 50.0 %)\n")  # fmt: skip
     doubtful = replace(several, reason="Unlike any.", notes=("It is blurred.",))
-    show_text([doubtful], ModelIdentity())
+    show_photos([doubtful], "text", ModelIdentity())
     assert capsys.readouterr().out.endswith("1 of 3 leaves: a/healthy. Unlike any. It is blurred.\n")
-    show_json([several, one], ModelIdentity())
+    show_photos([several, one], "json", ModelIdentity())
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert [leaf["verdict"] for leaf in first["leaves"]] == ["a/scab", "a/scab", "a/healthy"]
     assert first["leaves"][0]["box"] == list(RIGHT)
     assert first["leaves"][0]["top"] == [{"label": "a/scab", "probability": 0.9, "threshold": 0.5}]
     assert [(leaf.get("diseased"), leaf.get("grade")) for leaf in first["leaves"]] == [(30, 5), (30, 5), (None, None)]
     assert "leaves" not in second
-    show_csv([doubtful, one], ModelIdentity(), WITH_LEAVES)
+    show_photos([doubtful, one], "csv", ModelIdentity(), WITH_LEAVES)
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [row["reason"] for row in rows] == ["Unlike any. It is blurred.", "", "", "", ""]
     assert [(row["path"], row["leaf"], row["verdict"], row["x0"], row["diseased"]) for row in rows] == [

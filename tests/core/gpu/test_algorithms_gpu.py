@@ -7,7 +7,6 @@ import pytest
 
 from core.device import Optimizer
 from core.gpu.select import BY_NAME, LEVELS
-from core.program import fold_weights
 from tests.helpers.gpu_network import batch_for, make_plan, random_weights, relative
 
 pytestmark = pytest.mark.gpu
@@ -23,9 +22,7 @@ SLOWER = [(name, level) for name, level in PAIRS if level != LEVELS[-1]]
 @pytest.mark.parametrize(("name", "algorithm"), PAIRS)
 def test_every_step_agrees_with_its_reference(name, algorithm):
     base, _, plan = make_plan(name, algorithm=algorithm, optimizer=Optimizer("sgd"), verify=True)
-    plan.load(random_weights(base))
     results = [plan.gradient(batch_for(base, 5)), plan.gradient(batch_for(base, 6), accumulate=True)]
-    plan.close()
     assert all(np.isfinite(result.loss) for result in results)
 
 
@@ -34,14 +31,12 @@ def trained(name, algorithm):
     """Losses and gradients of three batches from the same weights, and a step's loss and change of the weights."""
     base, _, plan = make_plan(name, algorithm=algorithm, optimizer=Optimizer("sgd"))
     weights, batches = random_weights(base), [batch_for(base, 5, seed=s) for s in range(3)]
-    plan.load(weights)
     losses, gradients = [], []
     for batch in batches:
         losses.append(plan.gradient(batch).loss)
         gradients.append(np.concatenate([array.ravel() for array in plan.gradients().values()]))
     loss = plan.train_step(batches[0], 0.01).loss
     moved = np.concatenate([(array - weights[n]).ravel() for n, array in plan.weights().items()])
-    plan.close()
     return losses, gradients, loss, moved
 
 
@@ -60,10 +55,7 @@ def test_training_agrees_with_that_of_the_fastest_kernels(name, algorithm):
 @cache
 def predicted(name, algorithm):
     base, _, plan = make_plan(name, training=False, algorithm=algorithm)
-    plan.load(fold_weights(base, random_weights(base)))
-    logits = plan.predict(batch_for(base, 5))["logits"]
-    plan.close()
-    return logits
+    return plan.predict(batch_for(base, 5))["logits"]
 
 
 @pytest.mark.parametrize(("name", "algorithm"), SLOWER)

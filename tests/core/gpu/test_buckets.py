@@ -13,7 +13,6 @@ from core.gpu.plan import CudaPlan
 from core.models.architectures import build
 from core.ops.builder import with_loss
 from tests.helpers.gpu_network import batch_for
-from tests.helpers.pretended_gpu import pretend
 
 
 class TwoRanks(SingleProcess):
@@ -27,16 +26,15 @@ class TwoRanks(SingleProcess):
         self.calls.append((self.driver.launches, list(blocks)))
 
 
-def test_synchronized_batch_norm_excludes_an_algorithm_by_name(monkeypatch):
-    pretend(monkeypatch)
+@pytest.mark.usefixtures("driver")
+def test_synchronized_batch_norm_excludes_an_algorithm_by_name():
     graph = with_loss(build("squeezenet1_1_bn", 5, 64), 0.0, ())
     with pytest.raises(KernelUnavailable, match="Synchronized batch norm excludes"):
         CudaPlan(graph, batch=2, training=True, sync_batch_norm=True, algorithm="naive")
 
 
 @pytest.mark.parametrize("kind", ["step", "accumulate"])
-def test_synchronized_sums_are_averaged_right_after_they_are_computed(monkeypatch, kind):
-    driver = pretend(monkeypatch)
+def test_synchronized_sums_are_averaged_right_after_they_are_computed(driver, kind):
     graph = with_loss(build("squeezenet1_1_bn", 5, 64), 0.0, ())
     ranks = TwoRanks(driver)
     plan = CudaPlan(graph, batch=6, training=True, communicator=ranks, sync_batch_norm=True)
@@ -49,12 +47,10 @@ def test_synchronized_sums_are_averaged_right_after_they_are_computed(monkeypatc
     assert found == [(number, launches[number].values[1]) for number in sums]
     assert len(ranks.calls) == len(sums) + (kind == "step")
     assert (settings.rank_photos, settings.counted) == (5, 1)
-    plan.close()
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_0", "squeezenet1_1_bn", "mobilenetv2"])
-def test_every_float_is_averaged_once_and_not_written_afterwards(monkeypatch, name):
-    driver = pretend(monkeypatch)
+def test_every_float_is_averaged_once_and_not_written_afterwards(driver, name):
     graph = with_loss(build(name, 5, 64), 0.0, ())
     ranks = TwoRanks(driver)
     plan = CudaPlan(graph, batch=6, training=True, optimizer=Optimizer("adamw"), communicator=ranks)
@@ -64,7 +60,6 @@ def test_every_float_is_averaged_once_and_not_written_afterwards(monkeypatch, na
     launches, trained = plan._lists["step"], plan.layout.trained
     assert driver.launches == before + len(launches)
     (count, early), (queued, [(start, first), result]) = ranks.calls
-    plan.close()
     assert (start, result) == (gradient, (scores, 2))
     assert [launch.kernel for launch in launches[queued - before - 1 :][:3]] == ["result", "norm", "result"]
     assert early == [(gradient + 4 * first, trained - first)]

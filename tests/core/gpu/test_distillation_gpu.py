@@ -39,7 +39,6 @@ def test_loss_and_gradients_are_the_references(name, precision, limit, weights):
     got, gradients = plan.gradient(batch), plan.gradients()
     again = plan.train_step(batch, 0.0)  # the captured graph, replayed with the same targets ...
     other = plan.train_step(replace(batch, targets=batch.targets[::-1].copy()), 0.0)  # ... and with others
-    plan.close()
     wanted = reference_gradients(graph, random_weights(graph), batch, Mode(True, 3))
     assert (got.loss, got.correct) == (pytest.approx(wanted.loss, rel=limit), wanted.correct)
     last = next(node.name for node in reversed(graph.nodes) if node.parameters)
@@ -59,8 +58,6 @@ def test_gradients_of_every_layer_are_the_mix_of_those_of_labels(name, precision
     ]
     labelled, taught = (lambda batch, plan=plan: (plan.gradient(batch).loss, plan.gradients()) for plan in plans)
     right, wrong = distances_from_mix(labelled, taught, weights)
-    for plan in plans:
-        plan.close()
     assert right < (NEAR if precision == "mixed" else 1e-3)
     assert wrong > FAR
 
@@ -105,7 +102,6 @@ def test_steps_of_a_student_with_two_teachers_are_the_cpus(tmp_path, resident):
             losses.append(take_step(student, taught, 1e-3, given).loss)
         found[device] = losses, targets, student.weights()
         teachers.close()
-        student.close()
     (cpu, said, weights), (gpu, told, moved) = found["cpu"], found["cuda"]
     assert np.ptp(said[0], axis=0).max() > 0.02, "teachers without opinions prove nothing"
     np.testing.assert_allclose(told[0], said[0], atol=2e-3)
@@ -123,5 +119,4 @@ def test_teachers_in_mixed_precision_say_about_the_same(tmp_path):
         teachers = teachers_of(tmp_path, "cuda", student, precision)
         answers.append(teachers.add_targets(batch).targets)
         teachers.close()
-    student.close()
     np.testing.assert_allclose(answers[1], answers[0], atol=0.05)

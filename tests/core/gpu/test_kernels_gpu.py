@@ -10,10 +10,10 @@ from core.gpu.single import runner
 from core.ops.registry import KernelCase
 from tests.golden.cases import ON_DEVICES
 
+pytestmark = pytest.mark.gpu
 OPS = sorted({one.op for one in TABLE.kernels} - set(OPTIMIZERS))
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize("op", OPS)
 def test_every_kernel_agrees_with_the_reference(op):
     from tests.helpers.single_kernels import check, entries, is_teaching, run_on_gpu
@@ -26,7 +26,6 @@ def test_every_kernel_agrees_with_the_reference(op):
     assert not missing, missing
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize("optimizer", ON_DEVICES, ids=lambda optimizer: optimizer.name)
 def test_every_update_agrees_with_the_reference(optimizer):
     from tests.helpers.single_kernels import check_updates
@@ -34,7 +33,6 @@ def test_every_update_agrees_with_the_reference(optimizer):
     assert all(error <= one.tolerance for one, error in check_updates(optimizer))
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize("shape", [(8, 8, 8), (200, 136, 72), (129, 1000, 264), (520, 512, 512)], ids=str)
 def test_every_tile_by_tma_writes_everything_and_the_same_bits_twice(shape):
     from core.gpu.compilation.cuda import cuda

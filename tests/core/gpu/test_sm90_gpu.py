@@ -56,9 +56,7 @@ def plan_of(name, side, count, precision="mixed"):
 
 def logits(name, side, count, precision="mixed"):
     plan, graph = plan_of(name, side, count, precision)
-    found = plan.predict(batch_for(graph, count, side=230))["logits"]
-    plan.close()
-    return found
+    return plan.predict(batch_for(graph, count, side=230))["logits"]
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -84,8 +82,6 @@ def test_dependent_launches_give_the_bits_of_ordinary_ones(name, monkeypatch):
         wanted = late.predict(batch)["logits"]
         for _ in range(25):
             assert np.array_equal(early.predict(batch)["logits"], wanted)
-    early.close()
-    late.close()
 
 
 def test_values_that_are_asked_for_are_written_and_change_nothing():
@@ -101,4 +97,3 @@ def test_values_that_are_asked_for_are_written_and_change_nothing():
     assert set(found) == {"logits", *outputs}
     assert all(np.isfinite(found[name]).all() for name in outputs)
     assert relative(logits("mobilenetv2", 224, 1), found["logits"]) < 5e-2
-    plan.close()

@@ -25,7 +25,6 @@ from core.models.architectures import build
 from core.models.init import initial_weights
 from core.ops.builder import with_loss
 from core.program import lower
-from tests.helpers.pretended_gpu import pretend
 
 GPU = Identity("NVIDIA H200", (9, 0), "CUDA 13.0")
 H200 = SimpleNamespace(hardware=typical())
@@ -275,9 +274,8 @@ def test_a_tuning_that_was_stopped_goes_on_where_it_was(bench, tmp_path):
     assert (only.is_last, only.text) == (True, "all of them are in the table")
 
 
-def test_every_way_is_launched_and_timed_and_both_steps_are_compared(monkeypatch, cache):
+def test_every_way_is_launched_and_timed_and_both_steps_are_compared(driver, cache):
     """On a driver that is not there: what is captured, its memory, and that everything is given back."""
-    driver = pretend(monkeypatch)
     measured, saved = {}, []
     run = tuner.tune(open_device(), target(batch=2), tuning.EMPTY, measured, lambda n: saved.append(len(n)), math.inf)
     events = list(run)
@@ -297,9 +295,8 @@ def test_a_network_is_tuned_on_this_gpu(precision, tmp_path):
     assert all(one.microseconds > 0 for row in tuning.read_table(path)[1].values() for one in row.values())
 
 
-def test_no_array_of_a_captured_choice_is_freed_before_all_are_timed(monkeypatch, cache):
-    driver, events = pretend(monkeypatch), []
-    frame = frame_of(precision="float32")
+def test_no_array_of_a_captured_choice_is_freed_before_all_are_timed(driver, cache):
+    events, frame = [], frame_of(precision="float32")
     segments = choose_forward(frame)
     choices = [segments[8].choices[0], segments[0].choices[0]]  # the second has larger arrays
     for choice in choices:
@@ -313,8 +310,7 @@ def test_no_array_of_a_captured_choice_is_freed_before_all_are_timed(monkeypatch
     bench.close()
 
 
-def test_what_launches_add_to_a_captured_step_adds_up(monkeypatch, cache):
-    pretend(monkeypatch)
+def test_what_launches_add_to_a_captured_step_adds_up(driver, cache):
     of = target()
     plan, batch = ready_plan(of, table := tuning.Table())
     assert (plan.frame.tuning is table, plan.frame.arithmetic) == (True, "bf16")

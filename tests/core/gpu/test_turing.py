@@ -86,25 +86,27 @@ def test_a_copy_is_a_load_and_a_store_of_sixteen_bytes_or_zeros():
 
 
 @pytest.fixture
-def turing_device(monkeypatch):
-    """The GPU, taken for one of compute capability 7.5."""
+def take_for_turing(monkeypatch):
+    """A function that takes the GPU for one of compute capability 7.5."""
     from core.gpu.driver import device
 
-    device.reset()
-    opened = device.open_device()
-    monkeypatch.setattr(opened, "capability", TURING)
-    monkeypatch.setattr(opened, "hardware", typical(TURING))
-    yield
+    def take():
+        device.reset()
+        opened = device.open_device()
+        monkeypatch.setattr(opened, "capability", TURING)
+        monkeypatch.setattr(opened, "hardware", typical(TURING))
+
+    yield take
     device.reset()
 
 
 @pytest.mark.gpu
-@pytest.mark.usefixtures("turing_device")
 @pytest.mark.parametrize("name", ["squeezenet1_0", "squeezenet1_1_bn", "mobilenetv2"])
-def test_every_step_agrees_with_its_reference(name):
+def test_every_step_agrees_with_its_reference(name, take_for_turing):
     from core.device import Optimizer
     from core.gpu.plan import CudaPlan
 
+    take_for_turing()
     network = build(name, 5, 75, dropout=0.2)
     weights, batch = random_weights(network), batch_for(network, 5)
     plan = CudaPlan(with_loss(network, 0.1, ()), batch=5, training=True, optimizer=Optimizer(), verify=True)
@@ -149,19 +151,13 @@ def test_the_compared_photos_lie_beside_no_tie(side, monkeypatch):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("side", sorted(COMPARED))
-def test_predictions_and_gradients_are_those_of_tensor_cores(side, monkeypatch):
-    from core.gpu.driver import device
-
+def test_predictions_and_gradients_are_those_of_tensor_cores(side, take_for_turing):
     count, seed, bound = COMPARED[side]
     network = build("squeezenet1_1", 5, side, dropout=0.0)
     weights, batch = random_weights(network), batch_for(network, count, seed)
     wanted = gradients_and_logits(network, batch, weights)
-    device.reset()
-    opened = device.open_device()
-    monkeypatch.setattr(opened, "capability", TURING)
-    monkeypatch.setattr(opened, "hardware", typical(TURING))
+    take_for_turing()
     loss, gradients, logits = gradients_and_logits(network, batch, weights)
-    device.reset()
     assert loss == pytest.approx(wanted[0], rel=1e-5)
     assert relative(logits, wanted[2]) < 1e-5
     assert max(relative(gradients[n], wanted[1][n]) for n in gradients) < bound

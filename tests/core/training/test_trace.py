@@ -1,6 +1,11 @@
 """A run as a Chrome trace; which steps have their kernels timed, and the table of their times."""
 
 import json
+import os
+from collections import defaultdict
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -43,6 +48,7 @@ def check_schema(trace):
     """As the "Trace Event Format" asks for complete (X), instant (i) and metadata (M) events."""
     assert set(trace) == {"displayTimeUnit", "traceEvents"}
     assert trace["displayTimeUnit"] in ("ms", "ns")
+    by_thread = defaultdict(list)
     for event in trace["traceEvents"]:
         assert set(event) - {"ph"} == FIELDS[event["ph"]], event
         assert isinstance(event["name"], str)
@@ -56,6 +62,16 @@ def check_schema(trace):
         if event["ph"] == "M":
             assert event["name"] in ("process_name", "thread_name")
             assert isinstance(event["args"]["name"], str)
+        if event["ph"] == "X":
+            by_thread[event["pid"], event["tid"]].append((event["ts"], -event["dur"]))
+    for spans in by_thread.values():
+        open_ends = []
+        for begin, length in sorted(spans):
+            while open_ends and open_ends[-1] <= begin + 1e-3:
+                open_ends.pop()
+            end = begin - length
+            assert not open_ends or end <= open_ends[-1] + 1e-3, "an event reaches beyond the one around it"
+            open_ends.append(end)
 
 
 def test_a_run_becomes_a_trace_that_follows_the_format(tmp_path):
@@ -84,6 +100,17 @@ def test_a_run_that_broke_leaves_a_whole_trace_and_a_bad_place_meets_a_sentence(
     assert [p.name for p in tmp_path.iterdir()] == ["out.json"], "a run that did not begin keeps an earlier file"
     with pytest.raises(StorageError, match="could not be saved"):
         TraceWriter(tmp_path / "missing" / "out.json").show(EVENTS[0])
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full disk to write to")
+def test_on_a_full_disk_no_half_trace_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr("core.storage.open_new", lambda path: os.fdopen(os.open("/dev/full", os.O_WRONLY), "wb"))
+    with pytest.raises(StorageError, match="out.json could not be saved: No space left"):
+        written(tmp_path / "out.json", EVENTS)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(StorageError), closing(TraceWriter(tmp_path / "out.json")) as trace:
+        trace.show(replace(EVENTS[0], folder=10_000 * " "))
+    assert not list(tmp_path.iterdir())
 
 
 def timed_steps(sampling, steps, seconds=0.1, cost=0.5):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final
 
 import numpy as np
 
@@ -26,7 +26,6 @@ CROSSED_PIXELS: Final = 4096
 than packing them costs (`benchmarks.two_trees`)."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Taps:
     """The layout of the sum over a window: `kernel` taps of `channels` elements each.
@@ -107,7 +106,6 @@ def positions_of(packed: Array) -> Array:
     return ordered
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Operands:
     """Input (or its gradient), window, the layout of the sum over it, and the filters.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import gcd
-from typing import Any, Final, final
+from typing import Any, Final
 
 from core.gpu.arguments import CONTROL, KernelSignature, ints, pitches, pointers
 from core.gpu.compilation import ptx
@@ -44,7 +44,6 @@ MAX_FILTERS: Final = 12288
 """Most filter gradients that fit into the registers of a block."""
 
 
-@final
 @dataclass(frozen=True, slots=True)
 class Shape:
     """A block: `wide` and `narrow` channels, its warps, and the pixels of a tile."""
