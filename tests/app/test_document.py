@@ -75,20 +75,6 @@ def test_a_class_typed_as_it_is_shown_is_that_class(open_document, tmp_path, typ
     assert "Healthy" in counts(document), "shown otherwise, a name is a new one"
 
 
-def test_edits_are_there_again_when_the_folder_is_opened_anew(document, open_document, folder):
-    before = sorted(p.read_bytes() for p in folder.rglob("*.png"))
-    document.exclude([0], True)
-    document.move([1], "mildew")
-    document.rename("rust", "orange rust")
-    document.close()
-    again = open_document(folder)
-    assert [again.row_of(path) for path in (again.table.dataset.path(3), "/elsewhere.png")] == [3, None]
-    assert {k: v for k, v in counts(again).items() if v} == {"healthy": 1, "mildew": 1, "orange rust": 2}
-    assert again.table.excluded.tolist() == [True, False, False, False, False]
-    assert sorted(p.read_bytes() for p in folder.rglob("*.png")) == before
-    assert not list(folder.glob("*.json"))
-
-
 def test_what_was_just_changed_is_there_when_the_same_folder_is_opened_again(document, folder, qtbot):
     document.exclude([2], True)  # not written yet
     with qtbot.waitSignal(document.opened):

@@ -301,13 +301,6 @@ def test_listed_photos_are_offered_to_another_model_and_to_a_process_that_has_en
         assert (model.has_process, model.progress) == (True, (many, many))
 
 
-def test_a_plants_diagnosis_is_not_cut_in_a_narrow_window(panel, model, qtbot):  # noqa: F811
-    panel.window().resize(900, 700)
-    panel.window().show()
-    panel.plants.setCurrentIndex(1)
-    qtbot.waitUntil(lambda: panel.table.columnWidth(PLANT) >= panel.table.sizeHintForColumn(PLANT) > 150, timeout=999)
-
-
 def test_photos_of_a_plant_have_one_diagnosis_by_folder_by_time_or_by_hand(panel, model, qtbot, tmp_path):  # noqa: F811
     other = [read_result(PhotoResult(at, f"/b/{at}.png"), answer(0.45, str(at)) | {"taken": at}) for at in (3, 4)]
     model.rows.append([*other, replace(other[0], id=5, path="/b/old.png", model=ModelIdentity("another", hash="0"))])

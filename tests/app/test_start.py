@@ -11,7 +11,7 @@ from unittest.mock import Mock
 import pytest
 from PySide6.QtCore import QEvent
 from PySide6.QtNetwork import QLocalSocket
-from PySide6.QtWidgets import QApplication, QPushButton
+from PySide6.QtWidgets import QApplication
 
 from app import application, instance, paths
 from app.__main__ import no_display
@@ -21,10 +21,10 @@ from app.processes import entry
 from app.processes.entry import open_child
 from app.viewmodels.diagnosis import DiagnosisModel
 from core.errors import EXIT_FAILED, EXIT_WRONG_INPUT
+from tests.helpers.commands import ROOT
 
 pytestmark = pytest.mark.gui
 
-ROOT = Path(__file__).parents[2]
 OFFSCREEN = "This plugin does not support propagateSizeHints()\n"
 """What Qt's offscreen platform says."""
 
@@ -192,16 +192,6 @@ def test_a_second_start_opens_its_folder_in_the_first_window(start, qtbot, tmp_p
     with qtbot.waitSignal(program.first.asked):
         assert start(str(tmp_path)) is None
     assert (program.document.asked, program.diagnosis.rows.rows) == (str(tmp_path), [])
-
-
-def test_a_narrow_window_shows_icons_in_its_side_bar(start, qapp):
-    window = start().window
-    button = window.findChild(QPushButton, "button_train")
-    for width, text in ((1300, "Train"), (980, "")):
-        window.resize(width, 700)
-        qapp.processEvents()
-        assert button.text().strip() == text
-    assert button.accessibleName() == "Train"
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")

@@ -124,15 +124,3 @@ def test_stored_features_are_those_of_the_same_photos(folder, capsys, monkeypatc
     assert computed == [1]
     write_arrays(next((folder / "cache").rglob("*.features")), {"features": shown})
     assert (call(folder, "--csv"), sum(computed)) == (0, 50), "a file of an earlier version counts as missing"
-
-
-@pytest.mark.parametrize(("more", "said"), [
-    (["--out", "x.csv"], "--corrections and --out need each other"),
-    (["--json", "--csv"], "--csv: cannot be combined with --json"), (["--choose", "0"], "--choose: must be 1 or more"),
-    (["--corrections", "TABLE", "--out", "PHOTOS"], "is inside the photo folder, in which nothing is written"),
-])  # fmt: skip
-def test_what_cannot_be_done_is_said_before_any_work(folder, capsys, more, said):
-    (folder / "table.csv").write_text(f"path,label\n{CLASSES[2]}/{WRONG}.png,x\n", "utf-8")
-    places = {"TABLE": str(folder / "table.csv"), "PHOTOS": str(folder / "photos" / "x.csv")}
-    assert call(folder, *(places.get(text, text) for text in more)) == 2
-    assert said in capsys.readouterr().err

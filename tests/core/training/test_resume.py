@@ -2,7 +2,6 @@
 
 import os
 import sys
-import threading
 from dataclasses import replace
 from itertools import chain, product, repeat
 from pathlib import Path
@@ -218,23 +217,6 @@ def test_a_lock_that_is_a_link_is_not_followed(tmp_path):
     with pytest.raises(StorageError, match="symbolic link"):
         RunFolder(tmp_path / "run")
     assert not (tmp_path / "elsewhere").exists()
-
-
-def test_a_stop_before_the_first_step_writes_nothing(tiny):
-    config, commands = tiny(), Commands()
-    commands.stop()
-    assert list(Trainer(config).run(commands))[-1] == RunFinished("stopped", 0, -1, 0.0, None, "", "", 0.0)
-    assert not Path(config.out).exists()
-
-
-def test_a_pause_waits_for_the_word(tiny):
-    commands, steps = Commands(), 0
-    for event in Trainer(tiny(epochs=1)).run(commands):
-        if isinstance(event, StepDone):
-            steps += 1
-            commands.pause()
-            threading.Timer(0.05, commands.resume).start()
-    assert steps > 1
 
 
 def test_leaves_on_other_backgrounds_and_a_resumed_run_has_the_same_bits(tiny, tmp_path, monkeypatch):

@@ -1,14 +1,13 @@
 """What a terminal shows: a bar that replaces itself, plain lines elsewhere, sentences at the end."""
 
 import io
-import json
 import re
 
 import pytest
 
 from core.training import terminal
 from core.training.events import EpochDone, Progress, RunEvaluated, RunFinished, RunStarted, StepDone, Warned
-from core.training.terminal import JsonReader, TerminalReader, describe_seconds
+from core.training.terminal import TerminalReader, describe_seconds
 
 STARTED = RunStarted("runs/x", "cnn", "cpu", ("a", "b"), 100, 20, 20, 3, 10, 0, 5 << 20, ("tiled",))
 EVENTS = [Progress("scan", 120, 120), STARTED, Warned("2 photos are left out."),
@@ -57,13 +56,6 @@ def test_in_a_terminal_the_bar_moves_and_is_wiped_before_lines(monkeypatch):
     last_bar, line = text.split("[####################] 10/10")[1].split("epoch 1/3:")
     assert last_bar.endswith("\r\x1b[2K")
     assert line.startswith(" loss 0.300")
-
-
-def test_json_lines_are_one_event_each():
-    stream = io.StringIO()
-    for event in EVENTS:
-        JsonReader(stream).show(event)
-    assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == [type(e).__name__ for e in EVENTS]
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(0, "0:00"), (65.4, "1:05"), (7389, "2:03:09")])
