@@ -1,11 +1,12 @@
 """Texts stay whole in small windows: what does not fit beside goes below."""
 
 import pytest
-from PySide6.QtWidgets import QAbstractButton, QLabel, QPushButton, QSizePolicy, QWidget
+from PySide6.QtWidgets import QPushButton, QWidget
 
 from app.viewmodels.runs import RunView
 from app.widgets.layouts import Flow
 from core.training.events import EpochDone, RunEvaluated, RunFinished, RunStarted, StepDone
+from tests.app.test_small_window import cut
 
 pytestmark = [pytest.mark.gui, pytest.mark.styled]
 
@@ -30,20 +31,6 @@ def test_what_does_not_fit_beside_goes_below(qtbot):
     assert flow.count() == 2
     made[1].setText("a text that is much longer than the one before, so that more room is needed")
     assert flow.minimumSize().width() > wide, "heights are remembered until something changes"
-
-
-def cut(window) -> list[str]:
-    """Texts of buttons and one-line labels that are wider than their place."""
-    found = []
-    for widget in window.findChildren(QWidget):
-        if not widget.isVisible() or not isinstance(widget, QAbstractButton | QLabel) or not widget.text():
-            continue
-        flexible = widget.sizePolicy().horizontalPolicy() is QSizePolicy.Policy.Ignored
-        iconic = widget.objectName().startswith("button_")  # of the side bar, folded
-        wraps = isinstance(widget, QLabel) and widget.wordWrap()
-        if not (flexible or iconic or wraps) and widget.width() < widget.sizeHint().width() - 1:
-            found.append(widget.text())
-    return found
 
 
 def test_no_text_is_cut_at_the_smallest_window(language, program, qtbot):

@@ -15,13 +15,11 @@ from tests.helpers.window import drop, write_folder
 
 pytestmark = pytest.mark.gui
 
-PATIENCE = 250_000
-
 
 @pytest.fixture
 def opened(start, qtbot, tmp_path):
     program = start(write_folder(tmp_path / "leaves", {"healthy": 12, "rust": 12}))
-    qtbot.waitUntil(lambda: program.document.table is not None, timeout=PATIENCE)
+    qtbot.waitUntil(lambda: program.document.table is not None)
     return program
 
 
@@ -31,10 +29,6 @@ def small_run(program):
     for name, value in {"start": "", "model": "mlp", "image_size": 16, "epochs": 100_000, "batch_size": 8}.items():
         train.setup.form.fields[name].set_value(value)
     return train
-
-
-def draw_demo(program):
-    program.window.actions_.open_demo.trigger()
 
 
 def ask_for_memory(program):
@@ -58,10 +52,9 @@ def examine(program):
     program.commands.open([program.document.source])
 
 
-STATES = [draw_demo, ask_for_memory, run_a_ladder, examine, diagnose]
-
-
-@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("state", [
+    lambda program: program.window.actions_.open_demo.trigger(), ask_for_memory, run_a_ladder, examine, diagnose,
+])  # fmt: skip
 def test_the_window_closes_at_once_whatever_is_going_on_and_asks_if_photos_wait(opened, qtbot, state, answers):
     state(opened)
     qtbot.wait(150)
@@ -74,7 +67,7 @@ def test_a_run_whose_photos_have_vanished_is_told_and_the_window_goes_on(opened,
     shutil.rmtree(tmp_path / "leaves")
     train = small_run(opened)
     opened.window.actions_.start.trigger()
-    qtbot.waitUntil(lambda: opened.training.state is State.IDLE, timeout=PATIENCE)
+    qtbot.waitUntil(lambda: opened.training.state is State.IDLE)
     assert "leaves" in train.notice.text.text()
     assert train.notice.property("role") == "alarm"
     assert opened.window.actions_.start.isEnabled()
@@ -99,7 +92,7 @@ def test_a_full_disk_is_told_and_hinders_nobody_from_closing(opened, qtbot, monk
     place = opened.window.go("diagnose")
     drop(opened.window, ["/not/there.jpg"])  # one result to export
     opened.window.actions_.export_csv.trigger()
-    qtbot.waitUntil(lambda: "could not be saved" in place.notice.text.text(), timeout=PATIENCE)
+    qtbot.waitUntil(lambda: "could not be saved" in place.notice.text.text())
     opened.document.exclude([1], True)
     opened.window.close()
     opened.document.close()
@@ -109,16 +102,16 @@ def test_photos_dropped_while_it_trains_are_diagnosed_and_closing_saves_the_run(
     photos = [opened.document.table.dataset.path(at) for at in (0, 20)]
     small_run(opened)
     opened.window.actions_.start.trigger()
-    qtbot.waitUntil(lambda: opened.training.view.step > 5, timeout=PATIENCE)
+    qtbot.waitUntil(lambda: opened.training.view.step > 5)
     drop(opened.window, [*photos, "/not/there.jpg"])
     results = opened.diagnosis.rows
-    qtbot.waitUntil(lambda: [r.done for r in results.rows] == [True] * 3, timeout=PATIENCE)
+    qtbot.waitUntil(lambda: [r.done for r in results.rows] == [True] * 3)
     rows = results.rows
     assert (bool(rows[0].top), len(rows[0].hash)) == (True, 64)  # by which corrections are kept
     assert rows[2].error
     assert opened.training.state is State.RUNNING
     opened.window.close()
-    qtbot.waitUntil(lambda: not opened.window.isVisible(), timeout=PATIENCE)
+    qtbot.waitUntil(lambda: not opened.window.isVisible())
     assert opened.training.view.finished.reason == "stopped"
 
 

@@ -16,9 +16,6 @@ from tests.helpers.window import drop
 
 pytestmark = pytest.mark.gui
 
-PATIENCE = 250_000
-"""Milliseconds: the kernels may have to be compiled first, on a machine with other things to do."""
-
 
 def press(qtbot, place, text):
     found = [b for b in place.findChildren(QPushButton) if b.text() == text and b.isVisible()]
@@ -29,7 +26,7 @@ def press(qtbot, place, text):
 def open_demo(program, qtbot, monkeypatch):
     monkeypatch.setattr(synthetic_leaves, "DEMO", {"photos_per_class": 20, "side": 48})
     press(qtbot, program.window.page("dataset"), "Open synthetic leaves")
-    qtbot.waitUntil(lambda: program.document.table is not None, timeout=PATIENCE)
+    qtbot.waitUntil(lambda: program.document.table is not None)
 
 
 def set_fields(panel, **values):
@@ -45,7 +42,7 @@ def train_a_network(program, qtbot):
     set_fields(train, model="cnn", image_size=32, epochs=2, batch_size=16, time_every=2)
     press(qtbot, train, "Start training")
     assert program.training.state is State.RUNNING
-    qtbot.waitUntil(lambda: program.training.state is State.IDLE, timeout=PATIENCE)
+    qtbot.waitUntil(lambda: program.training.state is State.IDLE)
     view: RunView = program.training.view
     assert view.finished is not None, train.notice.text.text()
     assert (view.finished.reason, bool(view.kernels)) == ("completed", True)
@@ -70,7 +67,7 @@ def correct_a_photo(program, train, qtbot, monkeypatch):
     train.confusion.table.activated.emit(cell)
     gallery = program.window.findChild(GalleryDialog)
     assert " validation photos of this class" in gallery.state.text()
-    qtbot.waitUntil(lambda: gallery.photos.rowCount() == matrix.counts[cell.row()][cell.column()], timeout=PATIENCE)
+    qtbot.waitUntil(lambda: gallery.photos.rowCount() == matrix.counts[cell.row()][cell.column()])
     gallery.grid.setCurrentIndex(gallery.photos.index(0))
     row = int(gallery.photos.rows[0])
     before = table.label(row)
@@ -90,7 +87,7 @@ def diagnose_two_photos(program, train, qtbot, monkeypatch, tmp_path):
     photos = [program.document.table.dataset.path(at) for at in (0, 1)]
     drop(window, photos)
     listed = program.diagnosis.rows
-    qtbot.waitUntil(lambda: [r.done for r in listed.rows] == [True] * 2, timeout=PATIENCE)
+    qtbot.waitUntil(lambda: [r.done for r in listed.rows] == [True] * 2)
     results = listed.rows
     panel = window.stack.currentWidget()
     qtbot.waitUntil(lambda: panel.detail.shown is not None and panel.detail.shown.top == results[0].top)
@@ -98,10 +95,10 @@ def diagnose_two_photos(program, train, qtbot, monkeypatch, tmp_path):
     which, names = panel.detail.which, [name for name, _ in results[0].top]
     assert [which.itemData(at) for at in range(1, 4)] == names
     which.setCurrentIndex(2)
-    qtbot.waitUntil(lambda: set(program.diagnosis.rows.rows[0].maps) == {names[1]}, timeout=PATIENCE)
+    qtbot.waitUntil(lambda: set(program.diagnosis.rows.rows[0].maps) == {names[1]})
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: (str(tmp_path / "out.csv"), ""))
     window.actions_.export_csv.trigger()
-    qtbot.waitUntil((tmp_path / "out.csv").exists, timeout=PATIENCE)  # written by a process, and whole when it is there
+    qtbot.waitUntil((tmp_path / "out.csv").exists)  # written by a process, and whole when it is there
     rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
     assert [r["path"] for r in rows] == photos
     assert rows[0]["label1"] == results[0].top[0][0]
@@ -123,7 +120,7 @@ def test_pause_kill_resume_and_close_while_training(program, qtbot, monkeypatch,
     train = window.go("train")
     set_fields(train, model="mlp", image_size=16, epochs=100_000, batch_size=16, checkpoint_seconds=0.2)
     press(qtbot, train, "Start training")
-    qtbot.waitUntil(lambda: program.training.view.step > 20, timeout=PATIENCE)
+    qtbot.waitUntil(lambda: program.training.view.step > 20)
 
     press(qtbot, train, "Pause")
     qtbot.waitUntil(lambda: "Paused" in train.stage.text())
@@ -132,15 +129,15 @@ def test_pause_kill_resume_and_close_while_training(program, qtbot, monkeypatch,
     qtbot.wait(300)
     assert program.training.view.step == held
     press(qtbot, train, "Resume")
-    qtbot.waitUntil(lambda: program.training.view.step > held + 20, timeout=PATIENCE)
+    qtbot.waitUntil(lambda: program.training.view.step > held + 20)
 
     os.kill(session._thread._process.pid, signal.SIGKILL)
-    qtbot.waitUntil(lambda: session.state is State.IDLE, timeout=PATIENCE)
+    qtbot.waitUntil(lambda: session.state is State.IDLE)
     assert "killed" in train.notice.text.text()
     press(qtbot, train, "Resume")
-    qtbot.waitUntil(lambda: program.training.view.started.step > 0 and session.busy, timeout=PATIENCE)
+    qtbot.waitUntil(lambda: program.training.view.started.step > 0 and session.busy)
     again = program.training.view.started.step
-    qtbot.waitUntil(lambda: program.training.view.step > again, timeout=PATIENCE)
+    qtbot.waitUntil(lambda: program.training.view.step > again)
     assert len(program.training.view.curves("loss")[0].x) >= again
 
     answers.reply = QDialog.DialogCode.Rejected
@@ -149,7 +146,7 @@ def test_pause_kill_resume_and_close_while_training(program, qtbot, monkeypatch,
     assert session.state is State.RUNNING
     answers.reply = answers.__class__.reply
     window.close()
-    qtbot.waitUntil(lambda: not window.isVisible(), timeout=PATIENCE)
+    qtbot.waitUntil(lambda: not window.isVisible())
     assert (program.training.view.finished.reason, train.notice.do.text()) == ("stopped", "Resume")
     assert answers[0].startswith("A training is running.")
 
@@ -161,4 +158,4 @@ def test_photos_without_a_model_are_told(start, tmp_path, monkeypatch, qtbot):
     drop(program.window, [broken])
     place = program.window.stack.currentWidget()
     assert place is program.window.page("diagnose")
-    qtbot.waitUntil(lambda: "There is no file" in place.notice.text.text(), timeout=PATIENCE)
+    qtbot.waitUntil(lambda: "There is no file" in place.notice.text.text())

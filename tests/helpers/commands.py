@@ -43,7 +43,8 @@ def read_rows(text):
 
 
 def children_of(process):
-    found = Path(f"/proc/{process.pid}/task").glob("*/children")
+    """Numbers of the processes that one has started, and that it has not waited for (Linux)."""
+    found = Path(f"/proc/{process}/task").glob("*/children")
     return sorted(int(pid) for path in found for pid in path.read_text().split())
 
 

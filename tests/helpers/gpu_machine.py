@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from tests.helpers.emulated_gpu import Memory
 from tests.helpers.gpu_network import open_hopper
 
 
@@ -22,10 +23,7 @@ class GpuMachine:
         self.blocks[block.address] = block
         return block.address
 
-    def place(self, array):
-        at = self.reserve(array.nbytes)
-        self.put(at, array)
-        return at
+    place = Memory.place
 
     def put(self, address, array):
         self.blocks[address].put(array)

@@ -24,7 +24,7 @@ def begin(ranks, run, photos, cache):
     """A run, new or resumed, that has a checkpoint."""
     known = ("--resume", run) if (run / CONFIG).exists() else ("--data", photos, "--out", run, *OPTIONS)
     process = start(ranks, "-m", "core.train", *known, cache=cache)
-    while process.poll() is None and not ((run / LAST).exists() and len(children_of(process)) == ranks):
+    while process.poll() is None and not ((run / LAST).exists() and len(children_of(process.pid)) == ranks):
         time.sleep(0.02)
     return process
 
@@ -60,7 +60,7 @@ def kill_and_resume(ranks, kills, photos, cache, folder, seed=7):
                 except subprocess.TimeoutExpired:
                     limit += started
                     killed = moments.randrange(ranks)
-                    os.kill(children_of(process)[killed], signal.SIGKILL)
+                    os.kill(children_of(process.pid)[killed], signal.SIGKILL)
                     begun = time.monotonic()
                     _, errors = process.communicate(timeout=ENDED_SECONDS)
                 assert process.returncode != 0

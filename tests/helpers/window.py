@@ -19,9 +19,10 @@ from app import translation
 from app.paths import Settings
 from app.processes import entry
 from core.data.photo_reader import READERS
+from tests.helpers.commands import children_of
 
 for wait in (QtBot.waitUntil, QtBot.waitSignal, QtBot.waitSignals):
-    wait.__kwdefaults__["timeout"] = 120_000  # ms; beside other programs a process starts late
+    wait.__kwdefaults__["timeout"] = 250_000  # ms; kernels may have to be compiled first, beside other programs
 entry.NICE = os.nice(0)  # beside the tests of other files a process of lower priority would take ten times as long
 
 FAKE_WORKER = Path(__file__).with_name("fake_worker.py")
@@ -45,10 +46,7 @@ def settings(tmp_path, qapp, home):
 
 def children() -> set[int]:
     """Process numbers of this process's living children (Linux)."""
-    found = set()
-    for task in Path("/proc/self/task").glob("*/children"):
-        found |= {int(pid) for pid in task.read_text().split()}
-    return {pid for pid in found if "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()}
+    return {pid for pid in children_of("self") if "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()}
 
 
 def own_threads() -> set[threading.Thread]:

@@ -202,7 +202,7 @@ def start_workers(model, photos, out, cache, part, is_time=lambda process, out: 
 
 
 def find_workers(process, out=None):
-    return [p for p in children_of(process) if "spawn_main" in Path(f"/proc/{p}/cmdline").read_text()]
+    return [p for p in children_of(process.pid) if "spawn_main" in Path(f"/proc/{p}/cmdline").read_text()]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="finds Dask's workers in /proc")

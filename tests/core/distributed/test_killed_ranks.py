@@ -51,7 +51,7 @@ def test_a_rank_that_hangs_is_named_once(photos, cache, tmp_path):
         while not (tmp_path / "run" / LAST).exists():
             assert process.poll() is None
             time.sleep(0.05)
-        os.kill(min(children_of(process)), signal.SIGSTOP)
+        os.kill(min(children_of(process.pid)), signal.SIGSTOP)
         said, errors = process.communicate(timeout=ENDED_SECONDS)
     assert process.returncode != 0
     assert (said + errors).count("did not answer") == 1, said + errors
