@@ -34,15 +34,11 @@ def test_many_objects_are_traversed_once(quiet, monkeypatch):
     assert len(gc.get_objects(2)) < collector.MAX_TRAVERSED
 
 
-class Ring:
-    """Holds itself."""
-
-    def __init__(self):
-        self.ring = self
-
-
 def test_few_objects_stay_collectable(quiet, monkeypatch):
-    ring = Ring()
+    def ring():
+        """Holds itself."""
+
+    ring.ring = ring
     seen = weakref.ref(ring)
     due(monkeypatch, 2)
     collector.collect()
