@@ -76,7 +76,7 @@ def test_the_chosen_class_stays_chosen_when_its_photos_change_or_it_is_renamed(p
 def test_the_examination_finds_what_is_wrong_and_measures_the_leak(panel, qtbot):
     panel.side.setCurrentWidget(panel.health)
     qtbot.mouseClick(panel.health.check, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: bool(panel._examination.kinds))
+    qtbot.waitUntil(lambda: bool(panel._examination.kinds), timeout=120_000)
     found = {f.kind: f for f in panel._examination.found}
     assert "broken.png" in panel._document.table.dataset.paths[found["unreadable"].rows[0]]
     assert len(found["two_labels"].rows) == 2

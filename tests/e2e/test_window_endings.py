@@ -11,7 +11,7 @@ from app import run_commands
 from app.viewmodels.model_list import shipped_model
 from app.viewmodels.training import State
 from core import storage
-from tests.helpers.window import drop, write_folder
+from tests.helpers.window import PATIENCE, drop, write_folder
 
 pytestmark = pytest.mark.gui
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.gui
 @pytest.fixture
 def opened(start, qtbot, tmp_path):
     program = start(write_folder(tmp_path / "leaves", {"healthy": 12, "rust": 12}))
-    qtbot.waitUntil(lambda: program.document.table is not None)
+    qtbot.waitUntil(lambda: program.document.table is not None, timeout=PATIENCE)
     return program
 
 
@@ -67,7 +67,7 @@ def test_a_run_whose_photos_have_vanished_is_told_and_the_window_goes_on(opened,
     shutil.rmtree(tmp_path / "leaves")
     train = small_run(opened)
     opened.window.actions_.start.trigger()
-    qtbot.waitUntil(lambda: opened.training.state is State.IDLE)
+    qtbot.waitUntil(lambda: opened.training.state is State.IDLE, timeout=PATIENCE)
     assert "leaves" in train.notice.text.text()
     assert train.notice.property("role") == "alarm"
     assert opened.window.actions_.start.isEnabled()
@@ -92,7 +92,7 @@ def test_a_full_disk_is_told_and_hinders_nobody_from_closing(opened, qtbot, monk
     place = opened.window.go("diagnose")
     drop(opened.window, ["/not/there.jpg"])  # one result to export
     opened.window.actions_.export_csv.trigger()
-    qtbot.waitUntil(lambda: "could not be saved" in place.notice.text.text())
+    qtbot.waitUntil(lambda: "could not be saved" in place.notice.text.text(), timeout=PATIENCE)
     opened.document.exclude([1], True)
     opened.window.close()
     opened.document.close()
@@ -102,16 +102,16 @@ def test_photos_dropped_while_it_trains_are_diagnosed_and_closing_saves_the_run(
     photos = [opened.document.table.dataset.path(at) for at in (0, 20)]
     small_run(opened)
     opened.window.actions_.start.trigger()
-    qtbot.waitUntil(lambda: opened.training.view.step > 5)
+    qtbot.waitUntil(lambda: opened.training.view.step > 5, timeout=PATIENCE)
     drop(opened.window, [*photos, "/not/there.jpg"])
     results = opened.diagnosis.rows
-    qtbot.waitUntil(lambda: [r.done for r in results.rows] == [True] * 3)
+    qtbot.waitUntil(lambda: [r.done for r in results.rows] == [True] * 3, timeout=PATIENCE)
     rows = results.rows
     assert (bool(rows[0].top), len(rows[0].hash)) == (True, 64)  # by which corrections are kept
     assert rows[2].error
     assert opened.training.state is State.RUNNING
     opened.window.close()
-    qtbot.waitUntil(lambda: not opened.window.isVisible())
+    qtbot.waitUntil(lambda: not opened.window.isVisible(), timeout=PATIENCE)
     assert opened.training.view.finished.reason == "stopped"
 
 

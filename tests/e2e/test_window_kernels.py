@@ -3,6 +3,8 @@
 import pytest
 from PySide6.QtCore import Qt
 
+from tests.helpers.window import PATIENCE
+
 pytestmark = pytest.mark.gui
 
 
@@ -10,11 +12,11 @@ def test_a_ladder_is_run_and_read(program, qtbot):
     qtbot.waitUntil(program.window.isActiveWindow)
     qtbot.keyClick(program.window, Qt.Key.Key_4, Qt.KeyboardModifier.ControlModifier)
     panel = program.window.stack.currentWidget()
-    qtbot.waitUntil(lambda: bool(program.benchmark.kernels))
+    qtbot.waitUntil(lambda: bool(program.benchmark.kernels), timeout=PATIENCE)
     panel.op.setCurrentIndex(panel.op.findData("relu"))
     assert {r.op for r in program.benchmark.rows.rows} == {"relu"}
     qtbot.mouseClick(panel.run, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: not program.benchmark.running)
+    qtbot.waitUntil(lambda: not program.benchmark.running, timeout=PATIENCE)
     rows = program.benchmark.rows.rows
     cpu = [r for r in rows if r.device == "cpu"]
     assert len(cpu) >= 2
@@ -34,31 +36,31 @@ def test_a_ladder_is_run_and_read(program, qtbot):
 
 def test_a_ladder_can_be_cancelled(program, qtbot):
     panel = program.window.go("kernels")
-    qtbot.waitUntil(lambda: bool(program.benchmark.kernels))
+    qtbot.waitUntil(lambda: bool(program.benchmark.kernels), timeout=PATIENCE)
     panel.shape.setCurrentIndex(1)
     qtbot.mouseClick(panel.run, Qt.MouseButton.LeftButton)
     assert (panel.stop.isVisible(), panel.op.isEnabled()) == (True, False)
     qtbot.mouseClick(panel.stop, Qt.MouseButton.LeftButton)
     assert (program.benchmark.running, panel.notice.isVisible()) == (False, False)
-    qtbot.waitSignal(program.benchmark.listed).wait()
+    qtbot.waitSignal(program.benchmark.listed, timeout=PATIENCE).wait()
     assert panel.shape.currentIndex() == 1, "the same shape is chosen when the kernels are listed again"
 
 
 def test_the_choices_of_a_whole_network_are_shown_with_costs_and_reasons(program, qtbot):
     pytest.importorskip("numba.cuda")
     panel = program.window.go("kernels")
-    qtbot.waitUntil(lambda: bool(program.benchmark.kernels))
+    qtbot.waitUntil(lambda: bool(program.benchmark.kernels), timeout=PATIENCE)
     panel.tabs.setCurrentWidget(panel.plan)
     plan = panel.plan
     plan.network.setCurrentIndex(plan.network.findText("squeezenet1_1"))
     plan.gpu.setCurrentIndex(plan.gpu.findData("7.5"))
     qtbot.mouseClick(plan.ask, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: "choose the precision float32" in panel.notice.text.text())
+    qtbot.waitUntil(lambda: "choose the precision float32" in panel.notice.text.text(), timeout=PATIENCE)
     assert "No GPU is needed" in plan.summary.text(), "nothing is compared any more"
     plan.gpu.setCurrentIndex(plan.gpu.findData("8.6"))
     plan.training.setChecked(True)
     qtbot.mouseClick(plan.ask, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: bool(program.benchmark.explanation))
+    qtbot.waitUntil(lambda: bool(program.benchmark.explanation), timeout=PATIENCE)
     rows = plan.rows.rows
     chosen = [r for r in rows if r["chosen"]]
     assert {"forward", "backward_weight"} <= {r["direction"] for r in chosen}

@@ -12,7 +12,7 @@ from app import resources, synthetic_leaves
 from app.panels.train.gallery import GalleryDialog
 from app.viewmodels.runs import RunView
 from app.viewmodels.training import State
-from tests.helpers.window import drop
+from tests.helpers.window import PATIENCE, drop
 
 pytestmark = pytest.mark.gui
 
@@ -26,7 +26,7 @@ def press(qtbot, place, text):
 def open_demo(program, qtbot, monkeypatch):
     monkeypatch.setattr(synthetic_leaves, "DEMO", {"photos_per_class": 20, "side": 48})
     press(qtbot, program.window.page("dataset"), "Open synthetic leaves")
-    qtbot.waitUntil(lambda: program.document.table is not None)
+    qtbot.waitUntil(lambda: program.document.table is not None, timeout=PATIENCE)
 
 
 def set_fields(panel, **values):
@@ -42,7 +42,7 @@ def train_a_network(program, qtbot):
     set_fields(train, model="cnn", image_size=32, epochs=2, batch_size=16, time_every=2)
     press(qtbot, train, "Start training")
     assert program.training.state is State.RUNNING
-    qtbot.waitUntil(lambda: program.training.state is State.IDLE)
+    qtbot.waitUntil(lambda: program.training.state is State.IDLE, timeout=PATIENCE)
     view: RunView = program.training.view
     assert view.finished is not None, train.notice.text.text()
     assert (view.finished.reason, bool(view.kernels)) == ("completed", True)
@@ -67,7 +67,7 @@ def correct_a_photo(program, train, qtbot, monkeypatch):
     train.confusion.table.activated.emit(cell)
     gallery = program.window.findChild(GalleryDialog)
     assert " validation photos of this class" in gallery.state.text()
-    qtbot.waitUntil(lambda: gallery.photos.rowCount() == matrix.counts[cell.row()][cell.column()])
+    qtbot.waitUntil(lambda: gallery.photos.rowCount() == matrix.counts[cell.row()][cell.column()], timeout=PATIENCE)
     gallery.grid.setCurrentIndex(gallery.photos.index(0))
     row = int(gallery.photos.rows[0])
     before = table.label(row)
@@ -87,7 +87,7 @@ def diagnose_two_photos(program, train, qtbot, monkeypatch, tmp_path):
     photos = [program.document.table.dataset.path(at) for at in (0, 1)]
     drop(window, photos)
     listed = program.diagnosis.rows
-    qtbot.waitUntil(lambda: [r.done for r in listed.rows] == [True] * 2)
+    qtbot.waitUntil(lambda: [r.done for r in listed.rows] == [True] * 2, timeout=PATIENCE)
     results = listed.rows
     panel = window.stack.currentWidget()
     qtbot.waitUntil(lambda: panel.detail.shown is not None and panel.detail.shown.top == results[0].top)
@@ -95,10 +95,10 @@ def diagnose_two_photos(program, train, qtbot, monkeypatch, tmp_path):
     which, names = panel.detail.which, [name for name, _ in results[0].top]
     assert [which.itemData(at) for at in range(1, 4)] == names
     which.setCurrentIndex(2)
-    qtbot.waitUntil(lambda: set(program.diagnosis.rows.rows[0].maps) == {names[1]})
+    qtbot.waitUntil(lambda: set(program.diagnosis.rows.rows[0].maps) == {names[1]}, timeout=PATIENCE)
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: (str(tmp_path / "out.csv"), ""))
     window.actions_.export_csv.trigger()
-    qtbot.waitUntil((tmp_path / "out.csv").exists)  # written by a process, and whole when it is there
+    qtbot.waitUntil((tmp_path / "out.csv").exists, timeout=PATIENCE)  # written by a process, and whole when it is there
     rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
     assert [r["path"] for r in rows] == photos
     assert rows[0]["label1"] == results[0].top[0][0]
@@ -120,7 +120,7 @@ def test_pause_kill_resume_and_close_while_training(program, qtbot, monkeypatch,
     train = window.go("train")
     set_fields(train, model="mlp", image_size=16, epochs=100_000, batch_size=16, checkpoint_seconds=0.2)
     press(qtbot, train, "Start training")
-    qtbot.waitUntil(lambda: program.training.view.step > 20)
+    qtbot.waitUntil(lambda: program.training.view.step > 20, timeout=PATIENCE)
 
     press(qtbot, train, "Pause")
     qtbot.waitUntil(lambda: "Paused" in train.stage.text())
@@ -129,15 +129,15 @@ def test_pause_kill_resume_and_close_while_training(program, qtbot, monkeypatch,
     qtbot.wait(300)
     assert program.training.view.step == held
     press(qtbot, train, "Resume")
-    qtbot.waitUntil(lambda: program.training.view.step > held + 20)
+    qtbot.waitUntil(lambda: program.training.view.step > held + 20, timeout=PATIENCE)
 
     os.kill(session._thread._process.pid, signal.SIGKILL)
-    qtbot.waitUntil(lambda: session.state is State.IDLE)
+    qtbot.waitUntil(lambda: session.state is State.IDLE, timeout=PATIENCE)
     assert "killed" in train.notice.text.text()
     press(qtbot, train, "Resume")
-    qtbot.waitUntil(lambda: program.training.view.started.step > 0 and session.busy)
+    qtbot.waitUntil(lambda: program.training.view.started.step > 0 and session.busy, timeout=PATIENCE)
     again = program.training.view.started.step
-    qtbot.waitUntil(lambda: program.training.view.step > again)
+    qtbot.waitUntil(lambda: program.training.view.step > again, timeout=PATIENCE)
     assert len(program.training.view.curves("loss")[0].x) >= again
 
     answers.reply = QDialog.DialogCode.Rejected
@@ -146,7 +146,7 @@ def test_pause_kill_resume_and_close_while_training(program, qtbot, monkeypatch,
     assert session.state is State.RUNNING
     answers.reply = answers.__class__.reply
     window.close()
-    qtbot.waitUntil(lambda: not window.isVisible())
+    qtbot.waitUntil(lambda: not window.isVisible(), timeout=PATIENCE)
     assert (program.training.view.finished.reason, train.notice.do.text()) == ("stopped", "Resume")
     assert answers[0].startswith("A training is running.")
 
@@ -158,4 +158,4 @@ def test_photos_without_a_model_are_told(start, tmp_path, monkeypatch, qtbot):
     drop(program.window, [broken])
     place = program.window.stack.currentWidget()
     assert place is program.window.page("diagnose")
-    qtbot.waitUntil(lambda: "There is no file" in place.notice.text.text())
+    qtbot.waitUntil(lambda: "There is no file" in place.notice.text.text(), timeout=PATIENCE)

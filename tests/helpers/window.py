@@ -22,9 +22,11 @@ from core.data.photo_reader import READERS
 from tests.helpers.commands import children_of
 
 for wait in (QtBot.waitUntil, QtBot.waitSignal, QtBot.waitSignals):
-    wait.__kwdefaults__["timeout"] = 250_000  # ms; kernels may have to be compiled first, beside other programs
+    wait.__kwdefaults__["timeout"] = 120_000  # ms; beside other programs a process starts late
 entry.NICE = os.nice(0)  # beside the tests of other files a process of lower priority would take ten times as long
 
+PATIENCE = 250_000
+"""Milliseconds: the kernels may have to be compiled first, on a machine with other things to do."""
 FAKE_WORKER = Path(__file__).with_name("fake_worker.py")
 
 
