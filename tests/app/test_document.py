@@ -12,6 +12,7 @@ import pytest
 
 from app import project
 from app.viewmodels.document import Document, places
+from core.data.source import open_photos
 from core.errors import StorageError
 from tests.helpers.window import write_folder
 
@@ -119,9 +120,10 @@ def asked(document, qtbot):
 def test_training_gets_the_source_itself_or_the_manifest_of_the_edits(document, folder, qtbot, monkeypatch):
     assert asked(document, qtbot) == str(folder)
     document.exclude([0], True)
+    document.rename("rust", "orange rust")
     manifest = asked(document, qtbot)
     assert (manifest.endswith("manifest.csv"), str(folder) in manifest) == (True, False)
-    assert len(Path(manifest).read_text().splitlines()) == 5
+    assert open_photos(manifest).counts() == {"healthy": 2, "orange rust": 2}
     monkeypatch.setattr(project, "write_photos", Mock(side_effect=StorageError("no room")))
     assert asked(document, qtbot)[0] == "no room"
 

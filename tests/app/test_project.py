@@ -1,10 +1,8 @@
 """A folder of photos and what was changed about it, kept outside the folder."""
 
-import csv
 from pathlib import Path
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
 
 from app import project
@@ -38,19 +36,6 @@ def test_edits_that_cannot_be_read_say_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "read_bytes", Mock(side_effect=PermissionError(13, "Permission denied")))
     with pytest.raises(InputError, match=r"\(Permission denied\)\. Remove it"):
         project.read_edits(tmp_path)
-
-
-def test_the_manifest_names_the_photos_in_use_with_their_new_classes(tmp_path, dataset):
-    table = apply_edits(dataset, Edits((dataset.paths[0],), {}, {"rust": "orange rust"}))
-    place = tmp_path / "project"
-    place.mkdir()
-    path = write_photos(place / MANIFEST, table)
-    rows = list(csv.DictReader(path.read_text("utf-8").splitlines()))
-    assert sorted(r["label"] for r in rows) == ["healthy", "healthy", "orange rust", "orange rust"]
-    again = open_photos(str(path))
-    assert len(again) == 4
-    assert np.array_equal(again.counts()["orange rust"], 2)
-    assert Path(again.path(0)).read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_project_lies_in_one_place_per_folder_of_any_name(tmp_path):
