@@ -8,7 +8,7 @@ from pathlib import Path
 
 from core.config import RunConfig
 from core.data.cache import PhotoCache, check_home, open_cache
-from core.data.dataset import LEAKAGE, Dataset, ReportStage, describe_skipped, ignore, reasons
+from core.data.dataset import Dataset, ReportStage, describe_skipped, ignore, reasons
 from core.data.label_sets import name_labels, read_label_sets
 from core.data.photo_groups import find_groups
 from core.data.preparation import GroupedPhotos
@@ -57,7 +57,7 @@ def describe_field(field: GroupedPhotos | None, trained: PhotoCache | None = Non
     if field is None:
         return ()
     common = 0 if trained is None else count_common(trained, field.cache)
-    leak = f"{LEAKAGE}{common} of the field photos are also in the dataset. The accuracy on them is too high."
+    leak = f"Data leakage: {common} of the field photos are also in the dataset. The accuracy on them is too high."
     return tuple(filter(None, (describe_skipped(field.cache.skipped, "field photo"), leak if common else "")))
 
 

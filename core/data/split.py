@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from core.data.cache import PhotoCache
-from core.data.dataset import LEAKAGE, SPLITS, TEST, TRAIN, UNSPLIT, VALIDATION, Dataset
+from core.data.dataset import SPLITS, TEST, TRAIN, UNSPLIT, VALIDATION, Dataset
 from core.data.manifest import open_manifest
 from core.data.string_array import ENCODING, ERRORS
 from core.errors import DataError
@@ -63,7 +63,7 @@ class Leak:
     leaked: int
 
     def describe(self) -> str:
-        return (f"{LEAKAGE}{self.leaked} of {self.held_out} validation and test photos have a photo of the same "
+        return (f"Data leakage: {self.leaked} of {self.held_out} validation and test photos have a photo of the same "
                 "group in training or, of test photos, in validation. The accuracy measured on them is too high.")
 
 

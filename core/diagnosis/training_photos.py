@@ -12,7 +12,6 @@ from typing import Final
 
 import numpy as np
 
-from core.data.dataset import LEAKAGE
 from core.errors import ModelFileError
 from core.ops.contract import Array
 
@@ -76,7 +75,7 @@ def describe_overlap(name: str, learned: TrainingPhotos | None, found: Sequence[
     if learned is None or found is None:
         return (f"{name} does not record its training photos, so data leakage cannot be measured. If some of these "
                 "photos were used to train it, the accuracy is too high.",)  # fmt: skip
-    texts = [f"{LEAKAGE}{name} was trained on {part.learned} of the {part.photos} "
+    texts = [f"Data leakage: {name} was trained on {part.learned} of the {part.photos} "
              f"{KIND_NAMES.get(part.kind, part.kind)} photos. The accuracy on them is too high."
              for part in found if part.learned]  # fmt: skip
     if not texts:
