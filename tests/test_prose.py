@@ -41,6 +41,22 @@ def find_figures(text: str) -> list[tuple[int, str]]:
     return [(prose[: match.start()].count("\n") + 1, match[0]) for match in FIGURE.finditer(prose)]
 
 
+@pytest.mark.parametrize("text", [
+    "It takes 5.61 ms.", "97 of 100, 98.5 % right", "1.95 times ours", "a peak of 3592 MiB", "The 4x gain",
+    "25 seconds on a GPU", "| step | 1,030 ms |", "at 72 TFLOP/s",
+])  # fmt: skip
+def test_a_typed_measurement_is_found(text):
+    assert [line for line, _ in find_figures(f"first\n{text}")] == [2]
+
+
+@pytest.mark.parametrize("text", [
+    "3x3 filters of 16 channels", "`--minutes 5`", "224 pixels", "batch 256", "```\n5 ms\n```", "Python 3.11",
+    "<!-- plants -->\n| 5 % |\n<!-- /plants -->", "16 x 16 tiles", "a 1x1 convolution",
+])  # fmt: skip
+def test_sizes_code_and_generated_tables_are_no_typed_measurements(text):
+    assert find_figures(text) == []
+
+
 @pytest.mark.parametrize("page", [*PAGES, GUIDE, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
 def test_no_measurement_is_typed_by_hand(page):
     name = str(page.relative_to(ROOT))

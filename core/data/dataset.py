@@ -39,8 +39,8 @@ LONGEST: Final = 300
 MOST_CLASSES: Final = 10_000
 """More distinct labels than this mean a wrong column."""
 LEAKAGE: Final = "Data leakage: "
-"""Start of sentences on evaluated photos that were trained on, or whose group was: the accuracy on them is too high. They
-are written out where they stand: a translation is found by the whole sentence."""
+"""Start of sentences on evaluated photos that were trained on, or whose group was: the accuracy on them is too high.
+They are written out where they stand, because a translation is found by the whole sentence."""
 ReportProgress: TypeAlias = Callable[[int, int], None]
 """Called with (done, total) from time to time; total is 0 if unknown. To stop the work, it raises."""
 ReportStage: TypeAlias = Callable[[str, int, int], None]
