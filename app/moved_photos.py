@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from app.project import FILE, Edits, read_edits
+from app.project import FILE, Edits, photo_folder, read_edits
 from core.data.cache_index import read_sample
 from core.data.dataset import Dataset, ReportProgress
 from core.errors import InputError
@@ -77,7 +77,7 @@ def find_moved(
 
     contents: their SHA-256, in hex. None are found if one of the first has changed.
     """
-    folder, found = os.path.dirname(source) if source.lower().endswith(".csv") else source, list[str]()
+    folder, found = photo_folder(source), list[str]()
     folders = {folder, os.path.realpath(folder)}  # manifests that the window wrote name the real folder
     for file, content in zip(files, contents, strict=True):
         with suppress(OSError, ValueError):  # it has gone meanwhile, or is on another drive

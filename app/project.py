@@ -129,10 +129,15 @@ def dataset_source(data: str) -> str:
     return data
 
 
+def photo_folder(source: str) -> str:
+    """The folder that the paths of a folder or manifest of photos are relative to."""
+    path = Path(source)
+    return str(path.parent if path.suffix.lower() == ".csv" else path)
+
+
 def dataset_name(data: str) -> str:
     """The display name of a dataset: the folder name; for a project's manifest, that of its photos."""
-    path = Path(dataset_source(data))
-    return path.parent.name if path.suffix.lower() == ".csv" else path.name
+    return Path(photo_folder(dataset_source(data))).name
 
 
 def apply_edits(dataset: Dataset, edits: Edits) -> EditedDataset:

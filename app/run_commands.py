@@ -79,7 +79,7 @@ class RunCommands(QObject):
         folder = Path(started.folder)
         try:
             data = read_config(folder).data
-            photos, contents = held_out(folder, Path(data), truth)
+            photos, contents = held_out(folder, data, truth)
         except InputError as error:
             panel.notice.alarm(str(error))
             return

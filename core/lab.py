@@ -33,7 +33,7 @@ from core.laboratory.options import COMPARED, make_parser
 from core.laboratory.plot import draw_bars, draw_roofline, save_png
 from core.laboratory.timing import Timing
 from core.ops.contract import Arrays
-from core.plan import choose_device, cuda_problem
+from core.plan import check_device, choose_device
 from core.storage import write_file
 from core.text import printable
 
@@ -57,8 +57,7 @@ def run(argv: Sequence[str]) -> int:
             check_folder(name, str(file), found)
     if found:
         raise ConfigError(found)
-    if getattr(arguments, "device", "") == "cuda" and (problem := cuda_problem()) is not None:
-        raise DeviceError(problem)
+    check_device(getattr(arguments, "device", ""))
     COMMANDS[arguments.command](arguments)
     return EXIT_DONE
 

@@ -32,8 +32,7 @@ def compile_plan(
     """
     if device not in DEVICES:
         raise DeviceError(f"There is no device {device!r}. Choose one of {', '.join(DEVICES)}.")
-    if device == "cuda" and (problem := cuda_problem()) is not None:
-        raise DeviceError(problem)
+    check_device(device)
     wanted: dict[str, Any] = {
         "batch": batch, "training": training, "precision": precision, "algorithm": algorithm, "optimizer": optimizer,
         "outputs": outputs, "frozen": frozen, "seed": seed, "verify": verify, "communicator": communicator,
@@ -46,6 +45,12 @@ def compile_plan(
     from core.cpu.plan import CpuPlan  # compiles kernels at import: only where it is used
 
     return CpuPlan(graph, threads=threads, **wanted)
+
+
+def check_device(device: str) -> None:
+    """Raise DeviceError if the device is "cuda" and cannot be used here."""
+    if device == "cuda" and (problem := cuda_problem()) is not None:
+        raise DeviceError(problem)
 
 
 def choose_device(wanted: str) -> str:

@@ -96,7 +96,7 @@ class Loader:
                 self.wait_seconds += time.perf_counter() - begun
                 if batch is None:
                     return
-                if self.resident and not self.training:
+                if self.resident:
                     self.pages.check()  # a CPU plan reads the photos in place
                 yield batch
 

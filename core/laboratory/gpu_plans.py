@@ -14,7 +14,7 @@ from core.errors import DeviceError
 from core.models.architectures import build
 from core.models.init import initial_weights
 from core.ops.builder import with_loss
-from core.plan import NO_PACKAGES, cuda_problem
+from core.plan import NO_PACKAGES, check_device, cuda_problem
 from core.program import fold_batch_norm, fold_weights, lower
 
 if TYPE_CHECKING:
@@ -68,8 +68,7 @@ def tune_plans(
     wanted: Sequence[Planned], minutes: float, out: Path | None, command: str, commit: str
 ) -> Iterator[TuningProgress]:
     """Tune on this machine's GPU; writes the user's table, or `out`. Raises DeviceError without a GPU."""
-    if (problem := cuda_problem()) is not None:
-        raise DeviceError(problem)
+    check_device("cuda")
     from core.gpu.tuner import tune_into  # numba.cuda costs a second: only where it is used
 
     deadline = monotonic() + (60 * minutes if minutes else math.inf)

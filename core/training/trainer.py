@@ -143,7 +143,7 @@ class _Run:
         self._sampling = KernelSampling(self._config.time_every, profiled)
         self._stall = watch_for_stall(setup)
         self._last: events.StepDone | None = None
-        self._timed, self._rate = False, 0.0
+        self._timed = False
 
     def run(self) -> Generator[events.Event, None, None]:
         yield self._started()
@@ -212,11 +212,12 @@ class _Run:
                 batch, following = pair
                 if self.setup.teachers is not None:
                     batch = self.setup.teachers.add_targets(batch, following)
-                wait = self._start(batch, following)
+                rate = self._learning_rate()
+                wait = start_step(self.setup.plan, batch, rate, following)
                 yield from self._emit()
                 pair = next(pairs, None)
                 loader.pages.check()  # a CPU plan reads photos in place
-                self._end(batch, wait(), time.monotonic() - begin, loader.wait_seconds - waited)
+                self._end(batch, wait(), rate, time.monotonic() - begin, loader.wait_seconds - waited)
                 if self._is_pause_due():
                     yield from self._emit()
                 if self._timed:
@@ -247,12 +248,11 @@ class _Run:
         if message := self._stall.look(done.step, done.loss):
             yield events.Warned(message, urgent=self._stall.stalled)
 
-    def _start(self, batch: PhotoBatch, following: PhotoBatch | None) -> Callable[[], StepResult]:
+    def _learning_rate(self) -> float:
         config = self._config
-        self._rate = learning_rate(config, self._schedule_step(), config.epochs * self._per_epoch, self._per_epoch)
-        return start_step(self.setup.plan, batch, self._rate, following)
+        return learning_rate(config, self._schedule_step(), config.epochs * self._per_epoch, self._per_epoch)
 
-    def _end(self, batch: PhotoBatch, result: StepResult, seconds: float, waited: float) -> None:
+    def _end(self, batch: PhotoBatch, result: StepResult, rate: float, seconds: float, waited: float) -> None:
         plan, before = self.setup.plan, self.state
         if not result.is_finite:
             layer = find_broken_layer(plan, self.setup.graph, batch, self.setup.device, self.setup.train.photos)
@@ -260,7 +260,7 @@ class _Run:
             raise diverged(before.step + 1, result.loss, layer, kept)
         self.state = before.after_step(result, seconds)
         self._last = events.StepDone(self.state.step, before.epoch, result.loss, result.correct / result.photos,
-                                     self._rate, result.photos, seconds, waited)  # fmt: skip
+                                     rate, result.photos, seconds, waited)  # fmt: skip
         self._timed = self.folder is not None and self._sampling.is_due(before.step, seconds)
 
     def _time_kernels(self, batch: PhotoBatch) -> events.KernelTimes:

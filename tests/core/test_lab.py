@@ -227,7 +227,7 @@ def test_a_step_stands_under_the_roof_in_a_hundred_columns(tmp_path, capsys):
 def test_the_products_are_measured_by_cublas_and_by_the_peak_of_their_arithmetic(monkeypatch, capsys):
     times = [Timing("naive", 4.0, 500.0), Timing("narrow", 0.0, 0.0, "The depth 512 is more than 32."),
              Timing("tma", 0.01, 200_000.0, halved=True), Timing("cublas", 0.1, 20_000.0)]
-    monkeypatch.setattr(lab, "cuda_problem", lambda: None)
+    monkeypatch.setattr("core.plan.cuda_problem", lambda: None)
     monkeypatch.setattr(studies, "peaks", lambda: {False: 50_000.0, True: 1_000_000.0})
     monkeypatch.setattr(studies, "matmul_study", lambda sizes: iter([("512 x 512 x 512", times)]))
     assert lab.main(["matmul"]) == 0
@@ -319,7 +319,7 @@ def test_depthwise_on_a_gpu_ends_with_the_bias(capsys, monkeypatch, tmp_path):
     bias = [Timing("global", 1.0, 2.0), Timing("constant", 4.0, 0.5)]
     monkeypatch.setattr(studies, "depthwise_study", lambda *_: iter([("depthwise 3x3", [Timing("naive", 2.0, 1.0)])]))
     monkeypatch.setattr(studies, "bias_study", lambda *_: iter([("bias", bias)]))
-    monkeypatch.setattr(lab, "cuda_problem", lambda: None)
+    monkeypatch.setattr("core.plan.cuda_problem", lambda: None)
     file = tmp_path / "depthwise.json"
     assert lab.main(["depthwise", "--device", "cuda", "--json", str(file)]) == 0
     assert [(name, len(found)) for name, found in json.loads(file.read_text("utf-8")).items()] == [

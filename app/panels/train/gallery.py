@@ -10,6 +10,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QWidget
 
 from app.cards import disease_name
+from app.project import photo_folder
 from app.theme import Theme
 from app.translation import count, tr
 from app.viewmodels.diagnosis import DiagnosisModel
@@ -155,11 +156,10 @@ class GalleryDialog(Dialog):
         self.train_asked.emit()
 
 
-def held_out(folder: Path, data: Path, truth: str) -> tuple[list[str], list[str]]:
+def held_out(folder: Path, data: str, truth: str) -> tuple[list[str], list[str]]:
     """Files and SHA-256 of the validation photos of a class, from the split file of the run, which was trained on
     `data`. Raises DataError."""
-    photos = open_manifest(folder / SPLIT, label="label", columns=("sha256",))
-    root = data.parent if data.suffix.lower() == ".csv" else data
+    photos, root = open_manifest(folder / SPLIT, label="label", columns=("sha256",)), photo_folder(data)
     rows = [row for row in np.flatnonzero(photos.splits == VALIDATION).tolist() if photos.label(row) == truth]
     contents = [photos.columns["sha256"][row] for row in rows]
-    return [os.path.normpath(root / photos.paths[row]) for row in rows], contents
+    return [os.path.normpath(os.path.join(root, photos.paths[row])) for row in rows], contents
