@@ -64,7 +64,7 @@ from benchmarks.diagnosis import read_squares
 from benchmarks.join_photos import share_of
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.ship_model import name_of, prepared
-from core.diagnosis.calibration import crop_of, divide_logits, fit_temperatures
+from core.diagnosis.calibration import crop_of, fit_scales, scale_logits
 from core.diagnosis.completion import compute_outputs
 from core.diagnosis.metrics import cross_entropy
 from core.diagnosis.model_file import VIEWS, ModelFile, read_model, write_model
@@ -96,12 +96,11 @@ REPORTED: dict[str, Callable[[Row], bool]] = {
 
 
 def scaled_logits(logits: Array, labels: Array, classes: Sequence[str], fold: Array) -> Array:
-    """Logits over temperatures that photos of other folds fitted."""
+    """Logits calibrated by photos of other folds."""
     out = np.empty(logits.shape)
     for part in range(FOLDS):
         others = fold != part
-        common, by_class = fit_temperatures(logits[others], labels[others], classes)
-        out[~others] = divide_logits(logits[~others], common, by_class)
+        out[~others] = scale_logits(logits[~others], *fit_scales(logits[others], labels[others], classes))
     return out
 
 

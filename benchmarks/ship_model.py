@@ -185,7 +185,7 @@ def main() -> None:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     write_model(options.out, replace(model, name=options.name, date=model.date or today()))
     print(f"{options.out}: {options.out.stat().st_size / 1e6:.2f} MB, temperature {model.temperature:.3f} "
-          f"({by_crop(model) or 'of all crops'}), "
+          f"({by_crop(model) or 'of all crops'}), offset {model.offset:.3f}, "
           f"{100 * model.figures['validation_accuracy']:.2f} % of validation photos right")
 
 

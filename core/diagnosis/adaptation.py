@@ -18,7 +18,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from core.data.dataset import ReportStage, ignore
-from core.diagnosis.calibration import crop_of, divide_logits, fit_class_temperatures, fit_temperature
+from core.diagnosis.calibration import crop_of, fit_class_temperatures, fit_temperature
 from core.diagnosis.familiarity import Familiarity, read_familiarity
 from core.diagnosis.features import PER_DIMENSION, NetworkOutputs, PrincipalSubspace, head_node, read_statistics
 from core.diagnosis.head_fitting import LinearHead, Samples, fit_head, make_folds
@@ -298,15 +298,12 @@ def _with_head(model: ModelFile, head: LinearHead) -> ModelFile:
 def _with_temperatures(model: ModelFile, held_out: Array, labels: Array) -> ModelFile:
     """Multiply the temperatures of crops with enough held-out photos by a factor fitted to their logits, but at least
     1, or `SHARPEST` with a branch: so few photos cannot show that predictions deserve a higher probability."""
-    z = divide_logits(held_out, model.temperature, model.class_temperatures)
-    crops = [crop_of(name) or "unnamed" for name in model.classes]
-    factors = fit_class_temperatures(z, labels, crops, 1.0, ridge=0.0)
-    if not factors:
-        return model
     before = model.class_temperatures or (model.temperature,) * len(model.classes)
+    crops = [crop_of(name) or "unnamed" for name in model.classes]
+    fitted = fit_class_temperatures(held_out, labels, crops, before, model.offset, ridge=0.0)
     least = SHARPEST if is_branched(model.graph) else 1.0
-    after = tuple(t * max(factor, least) for t, factor in zip(before, factors, strict=True))
-    return replace(model, class_temperatures=after)
+    after = (max(t, least * known) for t, known in zip(fitted, before, strict=bool(fitted)))
+    return replace(model, class_temperatures=tuple(after)) if fitted else model
 
 
 def _with_familiarity(model: ModelFile, seen: NetworkOutputs, labels: Array, folds: Array) -> ModelFile:

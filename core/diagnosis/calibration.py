@@ -1,7 +1,9 @@
-"""Calibration: fits temperatures, and measures the calibration error.
+"""Calibration: fits temperatures and an offset, and measures the calibration error.
 
 Labels of one crop are noisier, or its diseases more alike, than another's, so each crop has a temperature
-(docs/adr/0026-temperatures-by-crop.md). Sources: Guo et al., "On calibration of modern neural networks", 2017; Gupta
+(docs/adr/0026-temperatures-by-crop.md). A temperature alone leaves the probability of difficult photos too high, so the
+largest logit is reduced by an offset (docs/adr/0041-offset-of-the-largest-logit.md). Sources: Guo et al., "On
+calibration of modern neural networks", 2017; Platt, "Probabilistic outputs for support vector machines", 1999; Gupta
 and Ramdas, "Top-label calibration and multiclass-to-binary reductions", ICLR 2022.
 """
 
@@ -16,23 +18,30 @@ from typing import Final
 
 import numpy as np
 
-from core.diagnosis.metrics import binary_cross_entropy, cross_entropy, design_effect, sigmoid, softmax
+from core.diagnosis.metrics import cross_entropy, design_effect, sigmoid, softmax
 from core.diagnosis.model_file import ModelFile
 from core.diagnosis.thresholds import is_no_leaf
 from core.ops.contract import Array
 
 PARTS: Final = re.compile(r"/|___")
 BINS: Final = 15
-FARTHEST: Final = 3.0
-"""Largest ``|ln T|``: 0.05 to 20."""
+STEPS: Final = 50
+TOLERANCE: Final = 1e-7
+SMALLEST: Final = 1e-9
+"""Added to second derivatives, which are 0 where all probabilities are 0 or 1."""
+LEAST: Final = 0.05
+MOST: Final = 20.0
+"""Least and largest 1 / T, relative to its start."""
 COMMON_RIDGE: Final = 1.0
-"""Weight of ``(ln T)^2`` beside the summed cross entropy. Temperatures of networks vary more than those of crops."""
-RIDGE: Final = 3.0
-"""Weight of ``(ln f)^2`` beside the summed cross entropy, in nats. 1 to 30 are alike on validation photos."""
+"""Weights of ``(1 / T - 1)^2`` and ``b^2`` beside the summed cross entropy. They vary more among networks than
+temperatures among crops."""
+RIDGE: Final = 10.0
+"""Weight of ``(1 / f - 1)^2`` beside the summed cross entropy, in nats. 3 to 30 are alike on validation photos."""
+FIXED: Final = 1e12
+"""Weight that keeps a value as it is."""
+MARGIN: Final = 1e-6
 FEWEST: Final = 10
 """Smallest number of photos predicted as classes of a crop for a temperature of its own."""
-FARTHEST_FACTOR: Final = 1.5
-"""Largest ``|ln f|``: the common temperature times 0.22 to 4.5."""
 NOTABLE: Final = 1.1
 """A crop is named in the model card if its factor is at least this, or at most its inverse."""
 
@@ -66,37 +75,65 @@ class Reliability:
     bins: tuple[Bin, ...]
 
 
-def fit_temperature(logits: Array, labels: Array, ridge: float = COMMON_RIDGE, farthest: float = FARTHEST) -> float:
-    """The temperature with the lowest cross entropy of ``logits / T`` plus ``ridge * (ln T)^2``, by ternary search.
+def fit_scale(
+    logits: Array, labels: Array, start: tuple[float, float] = (1.0, 0.0),
+    ridge: tuple[float, float] = (COMMON_RIDGE, COMMON_RIDGE),
+) -> tuple[float, float]:  # fmt: skip
+    """The temperature T and the offset b that minimize the sum of cross entropies of ``logits / T``, the largest less
+    b, plus ``ridge[0] (start[0] / T - 1)^2 + ridge[1] (b - start[1])^2``. logits ``(N, classes)``, labels ``(N,)``.
 
-    labels: int ``(N,)``, or bool ``(N, classes)`` for binary cross entropy. Without `ridge` it approaches 0, and all
-    probabilities 1, where all photos are classified correctly. 1.0 without photos.
+    By Newton's method: the sum is convex in 1 / T and b. Without a ridge T approaches 0, and all probabilities 1, where
+    all photos are classified correctly.
     """
-    if not len(labels):
-        return 1.0
-    entropy = cross_entropy if labels.ndim == 1 else binary_cross_entropy
+    rows, top, z = np.arange(len(labels)), logits.argmax(axis=1), logits.astype(np.float64) / start[0]
+    leading, true, weights, first = z[rows, top], z[rows, labels], np.array(ridge), np.array((1.0, start[1]))
 
-    def loss(log_t: float) -> float:  # summed over photos and labels
-        return float(entropy(logits / np.exp(log_t), labels).sum() * labels[0].size) + ridge * log_t**2
+    def loss(at: Array) -> tuple[float, Array]:
+        scaled = at[0] * z
+        scaled[rows, top] -= at[1]
+        return float(cross_entropy(scaled, labels).sum() + weights @ (at - first) ** 2), softmax(scaled)
 
-    low, high = -farthest, farthest
-    while high - low > 1e-5:
-        left, right = low + (high - low) / 3, high - (high - low) / 3
-        low, high = (low, right) if loss(left) < loss(right) else (left, high)
-    return math.exp((low + high) / 2)
+    at, (value, p) = first, loss(first)
+    for _ in range(STEPS):
+        mean, of_top = (p * z).sum(axis=1), p[rows, top]
+        slope = np.array(((mean - true).sum(), ((top == labels) - of_top).sum())) + 2 * weights * (at - first)
+        mixed = (of_top * (mean - leading)).sum()
+        curve = np.array((((p * z * z).sum() - mean @ mean, mixed), (mixed, (of_top * (1 - of_top)).sum())))
+        step = np.linalg.solve(curve + np.diag(2 * weights + SMALLEST), slope)
+        room = at[0] - LEAST if step[0] > 0 else MOST - at[0]
+        step *= min(1.0, room / max(abs(step[0]), SMALLEST))
+        while (found := loss(at - step))[0] > value and abs(step).max() > TOLERANCE:
+            step /= 2
+        at, (value, p) = at - step, found
+        if abs(step).max() <= TOLERANCE:
+            break
+    return start[0] / float(at[0]), float(at[1])
 
 
-def divide_logits(logits: Array, temperature: float, by_class: Sequence[float] = ()) -> Array:
-    """Logits ``(N, classes)`` over the temperature, or over that in `by_class` of the most likely class."""
-    z = logits.astype(np.float64)
-    if not by_class:
-        return np.asarray(z / temperature)
-    return np.asarray(z / np.asarray(by_class)[z.argmax(axis=1), None])
+def fit_temperature(
+    logits: Array, labels: Array, ridge: float = COMMON_RIDGE, start: float = 1.0, offset: float = 0.0
+) -> float:
+    """The temperature of `fit_scale` with this offset. labels: int ``(N,)``, or bool ``(N, classes)`` of photos with
+    several labels, each of which is then present or absent."""
+    if labels.ndim == 2:
+        logits, labels = np.stack((np.zeros(logits.size), logits.ravel()), axis=1), labels.ravel().astype(np.int64)
+    return fit_scale(logits, labels, (start, offset), (ridge, FIXED))[0]
+
+
+def scale_logits(logits: Array, temperature: float, by_class: Sequence[float] = (), offset: float = 0.0) -> Array:
+    """Logits ``(N, classes)`` over the temperature, or over that in `by_class` of the most likely class, the largest
+    less the offset. It stays the largest, by `MARGIN` at least: predictions do not change."""
+    z, rows, top = logits.astype(np.float64), np.arange(len(logits)), logits.argmax(axis=1)
+    z /= np.asarray(by_class)[top, None] if by_class else temperature
+    if offset and z.shape[1] > 1:
+        leading, z[rows, top] = z[rows, top], -np.inf
+        z[rows, top] = np.maximum(leading - offset, z.max(axis=1) + MARGIN)
+    return z
 
 
 def calibrate_logits(model: ModelFile, logits: Array) -> Array:
-    """Logits ``(N, classes)`` divided by the model's temperatures."""
-    return divide_logits(logits, model.temperature, model.class_temperatures)
+    """Logits ``(N, classes)`` scaled by the model's temperatures and offset."""
+    return scale_logits(logits, model.temperature, model.class_temperatures, model.offset)
 
 
 def state_probabilities(model: ModelFile, logits: Array) -> Array:
@@ -151,33 +188,33 @@ def describe_error(error: float, chance: float | None) -> str:
             "be much larger on other photos.")  # fmt: skip
 
 
-def fit_temperatures(logits: Array, labels: Array, classes: Sequence[str]) -> tuple[float, tuple[float, ...]]:
-    """The common temperature, and one for each class, empty if the common one is used for all.
+def fit_scales(logits: Array, labels: Array, classes: Sequence[str]) -> tuple[float, tuple[float, ...], float]:
+    """The common temperature, one for each class, empty if the common one is used for all, and the offset.
 
     logits ``(N, classes)``, labels ``(N,)`` of photos that the model was not trained on.
     """
-    common, crops = fit_temperature(logits, labels), [crop_of(name) for name in classes]
+    (common, offset), crops = fit_scale(logits, labels), [crop_of(name) for name in classes]
     several = len({crop for crop, name in zip(crops, classes, strict=True) if crop and not is_no_leaf(name)}) > 1
-    return common, fit_class_temperatures(logits, labels, crops, common) if several else ()
+    by_class = fit_class_temperatures(logits, labels, crops, (common,) * len(crops), offset) if several else ()
+    return common, by_class, offset
 
 
 def fit_class_temperatures(
-    logits: Array, labels: Array, groups: Sequence[str], temperature: float, ridge: float = RIDGE
+    logits: Array, labels: Array, groups: Sequence[str], start: Sequence[float], offset: float, ridge: float = RIDGE
 ) -> tuple[float, ...]:
-    """A temperature for each class: `temperature` times the factor of its group; empty if no group has its own.
+    """A temperature for each class, its `start` times a factor of its group; empty if no group has enough photos.
 
     logits ``(N, classes)``, labels ``(N,)``; groups: the crop of each class, "" for none. The factor f of a group
-    minimizes the sum of cross entropies over FEWEST or more photos predicted as its classes, plus ``ridge (ln f)^2``.
+    minimizes the sum of cross entropies over FEWEST or more photos predicted as its classes, plus ``ridge (1 / f -
+    1)^2``; offset: of the largest logit (`scale_logits`).
     """
-    names = sorted({name for name in groups if name})
-    answered = np.asarray(groups)[logits.argmax(axis=1)]
-    enough = [name for name in names if (answered == name).sum() >= FEWEST]
-    if not enough:
-        return ()
-    z = logits.astype(np.float64) / temperature
-    own = {name: answered == name for name in enough}
-    factors = {name: fit_temperature(z[rows], labels[rows], ridge, FARTHEST_FACTOR) for name, rows in own.items()}
-    return tuple(temperature * factors.get(name, 1.0) for name in groups)
+    answered, z = logits.argmax(axis=1), scale_logits(logits, 1.0, start)
+    factors = {}
+    for name in sorted({name for name in groups if name}):
+        rows = np.asarray(groups)[answered] == name
+        if rows.sum() >= FEWEST:
+            factors[name] = fit_temperature(z[rows], labels[rows], ridge, offset=offset)
+    return tuple(t * factors.get(name, 1.0) for t, name in zip(start, groups, strict=True)) if factors else ()
 
 
 def describe_temperatures(model: ModelFile) -> str:

@@ -17,8 +17,8 @@ from core.diagnosis import background_dependence
 from core.diagnosis.background_dependence import BackgroundDependence, Baseline, measure_backgrounds
 from core.diagnosis.calibration import (
     calibrate_logits,
+    fit_scales,
     fit_temperature,
-    fit_temperatures,
     label_thresholds,
     measure_reliability,
     state_probabilities,
@@ -68,7 +68,7 @@ def complete_model(
         few = train if len(rows) == len(train.labels) else train.take(rows)  # no second copy of all photos
         known = compute_outputs(predictor, few.photos, report, "features", communicator)
         seen = compute_outputs(predictor, validation.photos, report, "calibration", communicator)
-        model = _with_temperatures(model, seen.logits, validation.labels)
+        model = _with_scales(model, seen.logits, validation.labels)
         model = with_thresholds(model, known, few.labels, seen, validation.labels)
         sections = dict(model.sections)
         if baseline is not None:
@@ -105,11 +105,11 @@ def compute_outputs(
     return NetworkOutputs(**communicator.join_rows(joined))
 
 
-def _with_temperatures(model: ModelFile, logits: Array, labels: Array) -> ModelFile:
+def _with_scales(model: ModelFile, logits: Array, labels: Array) -> ModelFile:
     if model.multilabel:
         return replace(model, temperature=fit_temperature(logits, labels))
-    temperature, by_class = fit_temperatures(logits, labels, model.classes)
-    return replace(model, temperature=temperature, class_temperatures=by_class)
+    temperature, by_class, offset = fit_scales(logits, labels, model.classes)
+    return replace(model, temperature=temperature, class_temperatures=by_class, offset=offset)
 
 
 def with_thresholds(

@@ -100,7 +100,8 @@ def _trust(model: ModelFile) -> Chapter:
     calibration = model.sections.get(CALIBRATION)
     if calibration:
         error = describe_error(calibration["error"], calibration.get("chance"))
-        points.append(f"{error} Temperature {model.temperature:.3f}.")
+        offset = f", offset of the largest logit {model.offset:.3f}" if model.offset else ""
+        points.append(f"{error} Temperature {model.temperature:.3f}{offset}.")
     if model.class_temperatures:
         points.append(describe_temperatures(model))
     thresholds = model.thresholds

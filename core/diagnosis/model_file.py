@@ -44,6 +44,7 @@ VIEWS: Final = (1, 2)
 """Numbers of views that a prediction may average: the photo alone, or with its mirror image (left for right)."""
 CLASS_TEMPERATURES: Final = "class_temperatures"
 """Name in the header; a file without it has one temperature."""
+OFFSET: Final = "offset"
 CALIBRATION: Final = "calibration"
 """Section with the reliability on validation photos."""
 TEST: Final = "test"
@@ -56,7 +57,8 @@ HEADER: Final = record(
         "graph": mapping, "classes": listing(text), "preprocessing": record({"square": whole}), "temperature": divisor,
         "data_hash": text, "licence": text, "figures": named(number), "sections": named(mapping),
     },
-    {"views": anything, CLASS_TEMPERATURES: listing(divisor), LABELS: text, LEARNED: record({"whole": anything})},
+    {"views": anything, CLASS_TEMPERATURES: listing(divisor), OFFSET: number, LABELS: text,
+     LEARNED: record({"whole": anything})},
 )  # fmt: skip
 
 
@@ -81,7 +83,8 @@ class ModelFile:
 
     weights: float32 by full parameter name, batch norm not folded; classes: names in the order of the logits;
     source_side: side in pixels of the square (`core.data.photo`) that is scaled to the network's input; temperature:
-    divisor of the logits, unless there are class_temperatures, one for each class (`core.diagnosis.calibration`);
+    divisor of the logits, unless there are class_temperatures, one for each class; offset: by which the largest logit
+    is then reduced (`core.diagnosis.calibration.scale_logits`);
     figures: evaluation results by name; sections: JSON objects by name ("rejection"); extra: further arrays by name;
     half: filters and dense weights are stored in half precision, rounded to it by `in_bits`; steps: of weights that are
     stored in 8 bits, by full name; learned: the training photos, None if unknown; views: 2 if predictions and figures
@@ -104,6 +107,7 @@ class ModelFile:
     steps: Mapping[str, Array] = field(default_factory=dict)
     learned: TrainingPhotos | None = None
     class_temperatures: tuple[float, ...] = ()
+    offset: float = 0.0
     name: str = ""
     date: str = ""
     multilabel: bool = False
@@ -160,6 +164,7 @@ def write_model(path: Path, model: ModelFile) -> None:
         },
         "views": model.views,
         "temperature": model.temperature,
+        OFFSET: model.offset,
         "data_hash": model.data_hash,
         "licence": model.licence,
         "figures": dict(model.figures),
@@ -254,7 +259,7 @@ def _checked(file: TensorFile) -> ModelFile:
         graph, stored.weights, tuple(map(clean_name, classes)), source_side, header["temperature"], header["data_hash"],
         header["licence"], header["figures"], header["sections"], extra,
         stored.half, views, stored.steps, learned, _read_class_temperatures(header, len(classes)),
-        file.labels.get("name", ""), file.labels.get("date", ""), multilabel,
+        header.get(OFFSET, 0.0), file.labels.get("name", ""), file.labels.get("date", ""), multilabel,
     )
 
 

@@ -19,7 +19,7 @@ from core.diagnosis.thresholds import untested_thresholds
 from core.errors import LeafClinicError, ModelFileError
 from core.graph import Graph
 from core.onnx import read_onnx, runtime, write_onnx
-from core.onnx.metadata import CLASS_TEMPERATURES, LABELS, VIEWS
+from core.onnx.metadata import CLASS_TEMPERATURES, LABELS, OFFSET, VIEWS
 from core.ops.contract import Array
 from core.ops.photo import identity_augmentation, transform
 from core.program import fold_batch_norm, fold_weights
@@ -43,17 +43,19 @@ def read_onnx_model(path: Path) -> ModelFile:
         sections[thresholds.SECTION] = replace(untested_thresholds(len(classes)), labels=found.labels).to_section()
     return ModelFile(found.graph, found.weights, classes, height, found.temperature, sections=sections, name=path.stem,
                      views=found.views, class_temperatures=found.class_temperatures,
-                     multilabel=bool(found.labels))  # fmt: skip
+                     offset=found.offset, multilabel=bool(found.labels))  # fmt: skip
 
 
 def metadata_of(model: ModelFile) -> dict[str, str]:
     """Metadata besides preprocessing, class names and temperature: the graph predicts one view, so the number of views
-    to average is stored here, and the temperatures by class if there are any (docs/training.md)."""
+    to average is stored here, and temperatures by class and offset if there are any (docs/training.md)."""
     more = {"square": str(model.source_side), VIEWS: str(model.views)}
     if thresholds.SECTION in model.sections:
         more["thresholds"] = json.dumps(model.sections[thresholds.SECTION], ensure_ascii=False)
     if model.class_temperatures:
         more[CLASS_TEMPERATURES] = json.dumps(model.class_temperatures)
+    if model.offset:
+        more[OFFSET] = repr(model.offset)
     if model.multilabel:
         more[LABELS] = json.dumps(label_thresholds(model).tolist())
     if model.licence:

@@ -16,6 +16,7 @@ PREPROCESSING: Final = "preprocessing"
 CLASSES: Final = "class_names"
 TEMPERATURE: Final = "temperature"
 CLASS_TEMPERATURES: Final = "class_temperatures"
+OFFSET: Final = "offset"
 VIEWS: Final = "views"
 LABELS: Final = "labels"
 """Key of the threshold of each label, if a photo may have several; the outputs are then probabilities."""
@@ -27,7 +28,8 @@ class Imported:
 
     graph ends with its logits; weights are float32 by full name; classes is empty and temperature 1 if the file does
     not state them; preprocessed: whether mean and deviation are the file's own; labels: the threshold of each label,
-    empty if a photo has one class; class_temperatures, views: as in `core.diagnosis.model_file.ModelFile`.
+    empty if a photo has one class; class_temperatures, offset, views: as in
+    `core.diagnosis.model_file.ModelFile`.
     """
 
     graph: Graph
@@ -37,6 +39,7 @@ class Imported:
     preprocessed: bool
     labels: tuple[float, ...] = ()
     class_temperatures: tuple[float, ...] = ()
+    offset: float = 0.0
     views: int = 1
 
 
@@ -73,6 +76,7 @@ def read_use(metadata: Mapping[str, str], count: int) -> dict[str, Any]:
         "classes": _read_classes(metadata, count), "temperature": 1.0 if temperature is None else temperature,
         "labels": _read_numbers(metadata, LABELS, number, count), "views": 2 if metadata.get(VIEWS) == "2" else 1,
         "class_temperatures": _read_numbers(metadata, CLASS_TEMPERATURES, divisor, count),
+        "offset": _read(metadata, OFFSET, number) or 0.0,
     }  # fmt: skip
 
 

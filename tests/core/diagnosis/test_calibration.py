@@ -1,4 +1,4 @@
-"""Calibration: temperatures, of all classes and by crop, and reliability."""
+"""Calibration: temperatures, of all classes and by crop, offset, and reliability."""
 
 import json
 
@@ -15,11 +15,12 @@ from core.errors import ModelFileError
 from tests.helpers.models import small_model
 
 
-def drawn(temperature, photos=20000, classes=6, seed=0):
+def drawn(temperature, photos=20000, classes=6, seed=0, offset=0.0):
     rng = np.random.default_rng(seed)
     logits = rng.normal(0, 3, (photos, classes))
-    p = np.exp(logits / temperature)
-    p /= p.sum(1, keepdims=True)
+    scaled = logits / temperature
+    scaled[np.arange(photos), logits.argmax(axis=1)] -= offset
+    p = softmax(scaled)
     labels = (p.cumsum(1) > rng.random((photos, 1))).argmax(1)
     return logits, labels
 
@@ -34,11 +35,47 @@ def test_no_neighbouring_temperature_has_a_smaller_loss_and_without_photos_it_is
     logits, labels = drawn(1.7, photos=500)
     for entropy, truth, ridge in ((cross_entropy, labels, 0.0), (binary_cross_entropy, np.eye(6)[labels] > 0, 900.0)):
         best = calibration.fit_temperature(logits, truth, ridge)
-        loss = {t: entropy(logits / t, truth).sum() * truth[0].size + ridge * np.log(t) ** 2
+        loss = {t: entropy(logits / t, truth).sum() * truth[0].size + ridge * (1 / t - 1) ** 2
                 for t in (best / 1.01, best, best * 1.01)}  # fmt: skip
         assert min(loss, key=loss.get) == best
     assert calibration.fit_temperature(np.empty((0, 3)), np.empty(0, np.int64)) == 1.0
     assert calibration.fit_temperature(4 * np.eye(6)[labels[:36]], labels[:36]) > 0.4  # not 0: all 36 are correct
+
+
+@pytest.mark.parametrize(("temperature", "offset"), [(1.0, 0.0), (0.5, 1.0), (2.5, 0.3), (0.06, 0.5), (15.0, -0.2)])
+def test_temperature_and_offset_that_drew_the_labels_are_found_and_no_neighbour_has_a_smaller_loss(temperature, offset):
+    logits, labels = drawn(1.0, offset=offset)
+    logits = logits * temperature
+    found = np.array(calibration.fit_scale(logits, labels, ridge=(0.0, 0.0)))
+    assert found[0] == pytest.approx(temperature, rel=0.06)
+    assert found[1] == pytest.approx(offset, abs=0.12)
+
+    def loss(at):
+        scaled = logits / at[0]
+        scaled[np.arange(len(labels)), logits.argmax(axis=1)] -= at[1]
+        return cross_entropy(scaled, labels).sum()
+
+    for step in ((1.001, 0), (0.999, 0), (1, 1e-3), (1, -1e-3)):
+        assert loss(found) < loss((found[0] * step[0], found[1] + step[1]))
+    held = calibration.fit_scale(logits, labels, (0.7 * temperature, 0.4), (1e9, 1e9))
+    assert held == pytest.approx((0.7 * temperature, 0.4), rel=1e-3)
+
+
+def test_the_offset_lowers_the_log_odds_of_the_prediction_and_keeps_the_rest_and_the_order():
+    logits = np.random.default_rng(0).normal(0, 3, (200, 5))
+    logits[0] = 1.0  # all alike
+    logits[1, :2] = logits[1].max() + 1e-9, logits[1].max()
+    before, after = (softmax(calibration.scale_logits(logits, 0.8, (), offset)) for offset in (0.0, 0.7))
+    assert np.array_equal(before.argmax(axis=1), after.argmax(axis=1))
+    assert np.array_equal(*(np.argsort(x, axis=1, kind="stable")[2:] for x in (logits, after)))
+    stated, reduced = before.max(axis=1), after.max(axis=1)
+    free = np.sort(logits, axis=1)
+    free = (free[:, -1] - free[:, -2]) / 0.8 > 0.7001
+    odds = np.log(stated / (1 - stated)) - np.log(reduced / (1 - reduced))
+    assert odds[free] == pytest.approx(0.7)
+    assert free.sum() > 100
+    assert (reduced[~free] < stated[~free]).sum() >= (~free).sum() - 2
+    assert np.array_equal(calibration.scale_logits(np.ones((3, 1)), 2.0, (), 0.7), np.full((3, 1), 0.5)), "one class"
 
 
 def test_scaling_takes_the_calibration_error_away_and_a_hand_made_case_has_its_error():
@@ -89,26 +126,30 @@ def draw_crops(photos, factor, seed=0):
     return logits, (p.cumsum(axis=1) > rng.random((len(p), 1))).argmax(axis=1)
 
 
+def fit_crops(logits, labels, crops=CROPS, start=1.0, **how):
+    return calibration.fit_class_temperatures(logits, labels, crops, (start,) * 4, 0.0, **how)
+
+
 def test_the_crop_with_noisy_labels_gets_the_higher_temperature():
     logits, labels = draw_crops((2000, 2000), 3.0)
     common = calibration.fit_temperature(logits, labels)
-    found = calibration.fit_class_temperatures(logits, labels, CROPS, common)
+    found = calibration.fit_class_temperatures(logits, labels, CROPS, (common,) * 4, 0.0)
     assert found[0] == found[1] == pytest.approx(3.0, rel=0.15)
     assert found[2] == found[3] == pytest.approx(1.0, rel=0.15)
     assert found[2] < common < found[0]
-    by_one = cross_entropy(calibration.divide_logits(logits, common), labels).mean()
-    assert cross_entropy(calibration.divide_logits(logits, common, found), labels).mean() < by_one - 0.01
+    by_one = cross_entropy(calibration.scale_logits(logits, common), labels).mean()
+    assert cross_entropy(calibration.scale_logits(logits, common, found), labels).mean() < by_one - 0.01
 
 
 def test_few_photos_move_little_five_nothing_and_the_ridge_holds_factors_back():
     for photos in (calibration.FEWEST, 2 * calibration.FEWEST):
         for seed in range(40):  # without the ridge 0.22 to 3.9
-            assert 0.6 < calibration.fit_class_temperatures(*draw_crops((photos, 5), 1.0, seed), CROPS, 1.0)[0] < 1.65
+            assert 0.8 < fit_crops(*draw_crops((photos, 5), 1.0, seed))[0] < 1.4
     logits, labels = draw_crops((5, 100), 1.0)
     labels[:5] = 1 - logits[:5, :2].argmax(axis=1)  # all five of them wrong
-    assert calibration.fit_class_temperatures(logits, labels, CROPS, 1.0)[:2] == (1.0, 1.0)
+    assert fit_crops(logits, labels)[:2] == (1.0, 1.0)
     logits, labels = draw_crops((60, 60), 3.0)
-    free, held, fast = (calibration.fit_class_temperatures(logits, labels, CROPS, 1.0, r)[0] for r in (0.0, 3.0, 1e6))
+    free, held, fast = (fit_crops(logits, labels, ridge=r)[0] for r in (0.0, 3.0, 1e6))
     assert free > held > 1.2
     assert fast == pytest.approx(1.0, abs=1e-3)
 
@@ -116,11 +157,11 @@ def test_few_photos_move_little_five_nothing_and_the_ridge_holds_factors_back():
 def test_without_two_crops_and_photos_the_common_temperature_stays():
     logits, labels = draw_crops((100, 100), 3.0)
     for names in ("abcd", ("rose/a", "rose/b", "rose/c", "background/none"), ("a", "b", "rose/c", "rose/d")):
-        assert calibration.fit_temperatures(logits, labels, names) == (calibration.fit_temperature(logits, labels), ())
-    assert calibration.fit_class_temperatures(logits[:0], labels[:0], CROPS, 1.0) == ()
-    assert calibration.fit_class_temperatures(logits[:5], labels[:5], CROPS, 1.0) == ()
+        common, offset = calibration.fit_scale(logits, labels)
+        assert calibration.fit_scales(logits, labels, names) == (common, (), offset)
+    assert fit_crops(logits[:0], labels[:0]) == fit_crops(logits[:5], labels[:5]) == ()
     names = ("chilli", "chilli", "tomato", "")  # a class without a crop keeps the common one
-    assert calibration.fit_class_temperatures(logits, labels, names, 0.8)[3] == 0.8
+    assert fit_crops(logits, labels, names, 0.8)[3] == 0.8
 
 
 def model(**changes):
@@ -135,17 +176,21 @@ def test_all_logits_of_a_photo_are_divided_by_the_temperature_of_its_predicted_c
     assert np.array_equal(calibration.calibrate_logits(one, logits), logits.astype(np.float64) / 0.5)
     by_class = np.array((4.0, 4.0, 0.25, 0.25))[logits.argmax(axis=1), None]
     assert np.array_equal(calibration.calibrate_logits(model(), logits), logits / by_class)
+    reduced = calibration.scale_logits(logits, 0.5, (4.0, 4.0, 0.25, 0.25), 0.6)
+    assert np.array_equal(calibration.calibrate_logits(model(offset=0.6), logits), reduced)
 
 
 def test_temperatures_of_classes_come_back_are_in_an_onnx_file_and_without_them_there_is_one(tmp_path):
     path = tmp_path / "m.safetensors"
     for temperatures in ((4.0, 4.0, 0.1, 0.1), ()):
-        write_model(path, model(class_temperatures=temperatures))
-        assert (read_model(path).class_temperatures, read_model(path).temperature) == (temperatures, 0.5)
+        write_model(path, model(class_temperatures=temperatures, offset=0.6))
+        back = read_model(path)
+        assert (back.class_temperatures, back.temperature, back.offset) == (temperatures, 0.5, 0.6)
     found, without = ({entry.key: entry.value for entry in onnx.load_model_from_string(to_onnx(one)).metadata_props}
-                      for one in (model(), model(class_temperatures=())))  # fmt: skip
+                      for one in (model(offset=0.6), model(class_temperatures=())))  # fmt: skip
     assert (json.loads(found["class_temperatures"]), found["temperature"]) == ([4.0, 4.0, 0.25, 0.25], "0.5")
-    assert "class_temperatures" not in without
+    assert found["offset"] == "0.6"
+    assert not {"class_temperatures", "offset"} & without.keys()
 
 
 @pytest.mark.parametrize(("temperatures", "sentence"), [

@@ -35,7 +35,9 @@ def test_completion_fits_temperatures_by_crop_and_all_it_tells_is_of_these(compl
     seen = squares(40, 1)
     logits = predict(completed, seen.photos, batch=8)["logits"]
     crops = ("apple", "background", "bean")
-    assert completed.class_temperatures == fit_class_temperatures(logits, seen.labels, crops, completed.temperature)
+    start, offset = (completed.temperature,) * 3, completed.offset
+    assert completed.class_temperatures == fit_class_temperatures(logits, seen.labels, crops, start, offset)
+    assert offset != 0
     assert len(set(completed.class_temperatures)) > 1
     stated = state_probabilities(completed, logits)
     assert completed.sections[CALIBRATION]["error"] == pytest.approx(measure_reliability(stated, seen.labels).error)
@@ -44,6 +46,7 @@ def test_completion_fits_temperatures_by_crop_and_all_it_tells_is_of_these(compl
     stale = replace(completed, temperature=9.0, class_temperatures=(1.0, 2.0, 3.0), sections={}, extra={})
     again = complete_model(stale, squares(40, 0), seen)
     assert (again.temperature, again.class_temperatures) == (completed.temperature, completed.class_temperatures)
+    assert again.offset == offset
 
 
 def examine(model, *photos, **how):

@@ -1,12 +1,13 @@
 """Two views of a photo: every output is the mean over the photo and its mirror image, held against float64."""
 
+import json
 from dataclasses import replace
 
 import cv2
 import numpy as np
 import pytest
 
-from core.diagnosis.calibration import divide_logits, state_probabilities
+from core.diagnosis.calibration import scale_logits, state_probabilities
 from core.diagnosis.completion import LabelledPhotos, compute_outputs
 from core.diagnosis.examination import Examiner
 from core.diagnosis.features import feature_node, pool
@@ -22,7 +23,8 @@ from tests.helpers.noise import integers
 
 
 def model(name="cnn", side=17, views=2, temperatures=()):
-    return small_model(side=side, network=name, seed=4, temperature=1.3, views=views, class_temperatures=temperatures)
+    return small_model(side=side, network=name, seed=4, temperature=1.3, views=views, class_temperatures=temperatures,
+                       offset=0.4 if temperatures else 0.0)
 
 
 def squares(count, side):
@@ -75,7 +77,7 @@ def test_a_view_that_is_no_number_makes_no_number():
 def test_diagnosis_evaluation_and_examination_say_the_same(tmp_path, temperatures):
     one, photos = model("squeezenet1_1", 33, temperatures=temperatures), squares(3, 33)
     (plain, _), (mirrored, _) = reference(one, photos)
-    wanted = softmax(divide_logits((plain + mirrored) / 2, one.temperature, temperatures))
+    wanted = softmax(scale_logits((plain + mirrored) / 2, one.temperature, temperatures, one.offset))
     paths = [str(tmp_path / f"{i}.png") for i in range(3)]
     for path, photo in zip(paths, photos, strict=True):
         cv2.imwrite(path, photo[..., ::-1])
@@ -91,8 +93,8 @@ def test_diagnosis_evaluation_and_examination_say_the_same(tmp_path, temperature
         assert_close(np.array(got), wanted, 1e-4)
 
 
-def test_onnx_answers_one_view_and_says_how_many_make_an_answer():
-    two, one = model(), model(views=1)
+def test_onnx_answers_one_view_and_says_how_answers_become_probabilities():
+    two, one = model(temperatures=(4.0, 4.0, 0.25)), model(views=1)
     assert (metadata_of(two)["views"], metadata_of(one)["views"]) == ("2", "1")
     data, squares_of_noise = to_onnx(two), squares(1, 17)
     assert check_onnx(data, two)[1] < 1e-4
@@ -100,6 +102,10 @@ def test_onnx_answers_one_view_and_says_how_many_make_an_answer():
     both = np.concatenate((photo, photo[:, :, ::-1]))  # as docs/training.md says
     logits = compute_output(data, both).mean(axis=0)
     assert_close(logits, predict(two, squares_of_noise)["logits"][0], 1e-4)
+    told, top = metadata_of(two), logits.argmax()
+    scaled = logits / json.loads(told["class_temperatures"])[top]
+    scaled[top] = max(scaled[top] - float(told["offset"]), np.delete(scaled, top).max() + 1e-6)
+    assert_close(softmax(scaled[None]), state_probabilities(two, logits[None]), 1e-5)
 
 
 def test_eight_bits_are_ranged_and_judged_on_both_views():

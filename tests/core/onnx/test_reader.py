@@ -173,7 +173,8 @@ def test_what_is_not_read_is_refused_with_a_sentence(name, tmp_path):
     ("class_names", '["a", "b"]', "names 2 classes"),
     ("class_names", '["a", "a", "b", "c", "d", "e"]', "names 5 classes"), ("class_names", "7", "class_names"),
     ("temperature", "1e-310", "is not a number from 1e-6"), ("temperature", "nan", "is not valid"),
-    ("temperature", "warm", "is not valid"), ("class_temperatures", "[1, 1]", "not a valid number for each"),
+    ("temperature", "warm", "is not valid"), ("offset", "NaN", "is not valid"),
+    ("class_temperatures", "[1, 1]", "not a valid number for each"),
     ("labels", "[0, 1, 0.5, 0.5, 0.5, 1.1]", "not a valid number for each"),
 ])  # fmt: skip
 def test_metadata_that_makes_no_sense_is_refused(key, value, sentence, tmp_path):
