@@ -221,19 +221,18 @@ def main() -> None:
         figures["examination_milliseconds"] = {
             "median": float(np.median(times)), "p95": float(np.quantile(times, 0.95)), "photos": len(times),
         }  # fmt: skip
-    figures["bytes"] = options.model.stat().st_size
     figures["machine"] = {"cpu": platform.processor() or platform.machine(), "python": platform.python_version()}
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
     figures["commit"] = commit.stdout.strip()
-    text = json.dumps(figures, indent=1)
-    print(json.dumps({k: v for k, v in figures.items() if k != "classes"}, indent=1))
-    if options.out:
-        options.out.write_text(text + "\n", encoding="utf-8")
     if options.card:
         model = with_test(model, figures)
         write_model(options.model, model)
         card = options.model.with_suffix(".md")
         card.write_text(render_card(model, model.name), encoding="utf-8")
+    figures["bytes"] = options.model.stat().st_size
+    print(json.dumps({k: v for k, v in figures.items() if k != "classes"}, indent=1))
+    if options.out:
+        options.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
