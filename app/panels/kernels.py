@@ -101,7 +101,7 @@ class KernelsPanel(QWidget):
         op = self.op.currentData()
         names = dict.fromkeys(result.direction for result in self._model.kernels if result.op == op)
         self.direction.fill(((tr(name.replace("_", " ")), name) for name in names), self.direction.currentData())
-        self.shape.fill(((name, name) for name in self._model.shapes.get(op, [])), self.shape.currentData())
+        self.shape.fill(((sentence(name), name) for name in self._model.shapes.get(op, [])), self.shape.currentData())
         self._on_direction()
 
     def _on_direction(self) -> None:
@@ -109,7 +109,7 @@ class KernelsPanel(QWidget):
         self.table.selectRow(0)
 
     def _on_run(self) -> None:
-        self._model.run(self.op.currentData(), self.direction.currentData(), self.shape.currentText())
+        self._model.run(self.op.currentData(), self.direction.currentData(), self.shape.currentData())
         self._on_ended()
 
     def _on_ended(self) -> None:
@@ -182,7 +182,7 @@ class PlanPanel(QWidget):
         """What there is to choose from is known once the process has started."""
         if not self.network.count():
             self.network.addItems(self._model.networks)
-            self.precision.addItems(self._model.precisions)
+            self.precision.fill((tr(name), name) for name in self._model.precisions)
             for name, capability in self._model.gpus:
                 self.gpu.addItem(f"{tr(name)} {capability}".strip(), capability)
         self.ask.setEnabled(bool(self._model.networks))
@@ -191,7 +191,7 @@ class PlanPanel(QWidget):
         self.ask.setEnabled(False)
         self.summary.setText(tr("Comparing the kernels of each step…"))
         self._model.explain(
-            model=self.network.currentText(), batch=self.batch.value(), precision=self.precision.currentText(),
+            model=self.network.currentText(), batch=self.batch.value(), precision=self.precision.currentData(),
             training=self.training.isChecked(), capability=self.gpu.currentData(),
         )  # fmt: skip
 

@@ -120,11 +120,11 @@ class KernelBenchmark(ProcessModel):
 def columns() -> list[Column]:
     return [
         Column(tr("Device"), lambda r: r.device),
-        Column(tr("Algorithm"), lambda r: tr(r.algorithm.replace("_", " ")), tip=lambda r: r.idea),
+        Column(tr("Algorithm"), lambda r: tr(r.algorithm.replace("_", " ")), tip=lambda r: tr(r.idea)),
         Column("GFLOP/s", lambda r: f"{r.gflops:,.1f}" if r.milliseconds else "", lambda r: r.gflops, right=True),
         Column("ms", lambda r: f"{r.milliseconds:.3f}" if r.milliseconds else "", lambda r: r.milliseconds, right=True),
-        Column(tr("Verdict"), _verdict, tip=lambda r: r.reason or f"{r.error:.1e} / {r.tolerance:.1e}"),
-        Column(tr("Idea"), lambda r: tr(r.idea), tip=lambda r: r.idea),
+        Column(tr("Verdict"), _verdict, tip=lambda r: sentence(r.reason) or f"{r.error:.1e} / {r.tolerance:.1e}"),
+        Column(tr("Idea"), lambda r: tr(r.idea), tip=lambda r: tr(r.idea)),
     ]
 
 

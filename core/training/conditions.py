@@ -68,7 +68,7 @@ def keep_conditions(config: RunConfig, before: Conditions | None) -> RunConfig:
 def describe_change(before: Conditions, now: Conditions, step: int) -> str:
     """A warning that a resumed run has other bits from `step` on, with the reason; "" if nothing changed."""
     old, new = asdict(before), asdict(now)
-    changes = ", ".join(f"{NAMES.get(name, name)} {new[name]} instead of {old[name]}"
+    changes = "; ".join(f"{NAMES.get(name, name)} {new[name]} instead of {old[name]}"
                         for name in old if new[name] != old[name])  # fmt: skip
     return "" if not changes else (
         f"This run was resumed under different conditions: {changes}. After step {step} its results differ from an "

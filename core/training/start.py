@@ -127,4 +127,4 @@ def _describe_changes(setup: Setup, split_file: Path) -> str:
     gone, added = len(old.keys() - new.keys()), len(new.keys() - old.keys())
     altered = sum(old[path] != new[path] for path in old.keys() & new.keys())
     parts = [f"{n} {word}" for n, word in ((gone, "missing"), (added, "new"), (altered, "changed")) if n]
-    return ", ".join(parts) or "their classes or their split changed"
+    return "; ".join(parts) or "their classes or their split changed"

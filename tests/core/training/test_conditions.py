@@ -53,7 +53,7 @@ def test_a_run_resumed_with_other_threads_and_instructions_says_so(config, cores
     monkeypatch.setattr(instruction_set, "current_isa", lambda: other)
     events = train(replace(config("run"), threads=1), resume=True)
     told = [e.message for e in only(events, Warned) if "different conditions" in e.message]
-    assert told == [f"This run was resumed under different conditions: processor {other.name} instead of {own.name}, "
+    assert told == [f"This run was resumed under different conditions: processor {other.name} instead of {own.name}; "
                     "threads 1 instead of 2. After step 2 its results differ from an uninterrupted run by rounding; "
                     "they are not worse."]  # fmt: skip
     assert last_weights(config("run")).conditions.threads == 1
@@ -63,8 +63,8 @@ def test_a_run_resumed_with_other_threads_and_instructions_says_so(config, cores
 def test_every_condition_that_changed_is_named():
     now = Conditions("1.3", "0.61", "cuda", "NVIDIA H200", 0)
     assert describe_change(BEFORE, BEFORE, 5) == ""
-    told = ("conditions: LeafClinic 1.3 instead of 1.2, Numba 0.61 instead of 0.60, device cuda instead of cpu, "
-            "processor NVIDIA H200 instead of avx2, threads 0 instead of 3. After step 5")  # fmt: skip
+    told = ("conditions: LeafClinic 1.3 instead of 1.2; Numba 0.61 instead of 0.60; device cuda instead of cpu; "
+            "processor NVIDIA H200 instead of avx2; threads 0 instead of 3. After step 5")  # fmt: skip
     assert told in describe_change(BEFORE, now, 5)
 
 
