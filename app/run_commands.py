@@ -14,7 +14,7 @@ from app.main_window import MainWindow
 from app.moved_photos import find_moved
 from app.project import dataset_source
 from app.theme import Theme
-from app.translation import count, tr
+from app.translation import count, language, tr, translate_page
 from app.viewmodels.document import Document
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import State, TrainingModel, resume_request, start_request
@@ -22,8 +22,8 @@ from app.viewmodels.writing import Writing
 from app.widgets.parts import Slot, ask_target, open_file
 from core.config import settings
 from core.diagnosis.model_identity import BEST, default_name
-from core.errors import InputError
-from core.storage import new_run_folder
+from core.errors import InputError, StorageError
+from core.storage import new_run_folder, write_file
 
 STATUS_MS: Final = 500
 """Interval of updates of the status bar."""
@@ -42,7 +42,7 @@ class RunCommands(QObject):
         actions = window.actions_
         actions.connect(
             start=self._on_start, pause=self._on_pause, stop=training.stop, run_pdf=self._on_pdf,
-            run_report=lambda: open_file(window.page("train").outcome.report),
+            run_report=self._on_report,
         )  # fmt: skip
         for action in (actions.run_report, actions.run_pdf):
             action.setEnabled(False)
@@ -162,6 +162,19 @@ class RunCommands(QObject):
     def _on_not_written(self, message: str, details: str) -> None:
         self._on_state(self._training.state)
         self._window.go("train").notice.alarm(message, details)
+
+    def _on_report(self) -> None:
+        """Open the report, in another language than English a translation beside it."""
+        report = Path(self._window.page("train").outcome.report)
+        if language() != "en":
+            text = translate_page(report.read_text("utf-8"))
+            report = report.with_suffix(f".{language()}.html")
+            try:
+                write_file(report, text)
+            except StorageError as error:
+                self._window.go("train").notice.alarm(str(error))
+                return
+        open_file(report)
 
     def _on_pdf(self) -> None:
         report = Path(self._window.page("train").outcome.report)

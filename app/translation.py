@@ -11,15 +11,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from html import escape, unescape
 from typing import Final
 
 from PySide6.QtCore import QCoreApplication, QLocale, QTranslator
 
 from app import resources
-from core.percent import keep_percents
+from core.percent import SPACE, keep_percents
 from core.training.events import STAGES
 
 CONTEXT: Final = "LeafClinic"
+PAGE_TEXT: Final = re.compile(r"(?<=>)[^<>{]*[^\W\d][^<>{]*(?=<)")
+"""A text with letters between two tags of a page, not a style sheet."""
 LANGUAGES: Final = {"en": "English", "vi": "Tiếng Việt"}
 """Each has a file in `resources/translations/` and in `resources/guide/`, and texts on every card."""
 
@@ -61,6 +64,12 @@ def _value(text: str) -> str:
     if whole != keep_percents(text) or text.endswith("."):
         return whole
     return sentence(text + ".").removesuffix(".")
+
+
+def translate_page(html: str) -> str:
+    """An English page of core in the current language: each text between two tags is translated as a sentence."""
+    html = html.replace('<html lang="en">', f'<html lang="{language()}">', 1)
+    return PAGE_TEXT.sub(lambda found: escape(sentence(unescape(found[0]).replace(SPACE, " "))), html)
 
 
 _active: list[Catalogue] = []

@@ -18,7 +18,7 @@ from app.cards import disease_name
 from app.document_pdf import write_pdf
 from app.mask import BACKGROUND, DISEASED, Mask
 from app.processes.entry import Channel
-from app.translation import sentence, tr
+from app.translation import sentence, tr, translate_page
 from app.viewmodels.result import PhotoResult, doubts, findings, from_line, severity_text, verdict_text
 from core.cores import usable_cores
 from core.data.dataset import ReportProgress, ignore
@@ -69,7 +69,8 @@ def _results(channel: Channel, asked: dict[str, Any]) -> list[str]:
 
 def _print(channel: Channel, asked: dict[str, Any]) -> list[str]:
     channel.send(ready=True)
-    write_pdf(Path(asked["source"]).read_text("utf-8"), Path(asked["target"]), channel.progress)
+    html = translate_page(Path(asked["source"]).read_text("utf-8"))
+    write_pdf(html, Path(asked["target"]), channel.progress)
     return []
 
 

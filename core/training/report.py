@@ -84,7 +84,7 @@ def _summary(evaluation: RunEvaluation) -> list[str]:
     if reading is not None:
         shown.append((percent(reading.swapped), "on another background", f"instead of {percent(reading.plain)}"))
     cautions = map(page.note, evaluation.cautions())
-    return [page.tiles(shown), page.paragraphs([" ".join(evaluation.verdict())], "lead"), *cautions]
+    return [page.tiles(shown), page.paragraphs(evaluation.verdict(), "lead"), *cautions]
 
 
 def _background(evaluation: RunEvaluation) -> list[str]:
@@ -202,7 +202,7 @@ def _run_table(data: ReportData) -> str:
         ("Interpolation", f"area averaging to {data.model.source_side} pixels; bilinear to enlarge and augment"),
         ("Normalization", f"(RGB / 255 - mean) / deviation, mean {mean}, deviation {deviation}"),
         *data.photos,
-        ("Epochs computed", f"{len(data.history.epochs)} of {data.config.epochs}"),
+        ("Epochs computed", f"{len(data.history.epochs)} / {data.config.epochs}"),
         ("Waiting for data", f"{100 * data.history.waiting_share():.1f} % of the training time"),
     ]
     for name, (entry, row) in settings().items():

@@ -107,7 +107,7 @@ def test_the_end_says_the_accuracy_or_why_there_is_none():
     assert headline(END, view) == "80 of 100 test photos right."
 
 
-def test_the_result_stands_in_its_place_with_what_to_do_next(program, qtbot, tmp_path):
+def test_the_result_stands_in_its_place_with_what_to_do_next(program, qtbot, tmp_path, monkeypatch):
     report = tmp_path / "report.html"
     report.write_text("<h1>report</h1>")
     panel = program.window.go("train")
@@ -123,6 +123,10 @@ def test_the_result_stands_in_its_place_with_what_to_do_next(program, qtbot, tmp
     assert [sum(one.count(words) for one in said) for words in once] == [1] * 4
     assert ("Too high." in panel.outcome.words.text(), panel.outcome.notes.text()) == (True, "Training on the CPU.")
     assert program.window.actions_.run_pdf.isEnabled()
+    monkeypatch.setattr("app.run_commands.open_file", opened := Mock())
+    monkeypatch.setattr("app.run_commands.language", lambda: "vi")
+    program.window.actions_.run_report.trigger()
+    assert opened.call_args.args == (*tmp_path.glob("report.vi.html"),), "a translation beside it"
     with qtbot.waitSignal(panel.outcome.diagnose_asked) as asked:
         panel.outcome.use.click()
     assert asked.args == ["/runs/a/best.safetensors"]

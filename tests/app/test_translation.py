@@ -8,9 +8,11 @@ import pytest
 from PySide6.QtCore import QCoreApplication, QLocale
 
 from app import resources, translation
-from app.translation import LANGUAGES, count, sentence, tr
+from app.translation import LANGUAGES, PAGE_TEXT, count, sentence, tr, translate_page
 from core.data.dataset import Skipped, describe_skipped
 from core.diagnosis.metrics import Metrics, Subset, describe_accuracy, describe_subsets
+from core.training.report import render_report
+from tests.core.training.test_report import data as report  # noqa: F401 (fixture)
 from tests.helpers.texts import code_texts, core_texts, error_texts, help_texts, idea_texts, written_texts
 
 pytestmark = pytest.mark.gui
@@ -25,20 +27,27 @@ SYSTEM_ERRORS = {
 }  # fmt: skip
 """What the operating system says of a file; a reason within sentences of core."""
 NOT_IN_ONE_PIECE = SYSTEM_ERRORS | {
-    "&No", "&Yes", "Close window", "OK",  # Qt's own buttons
+    "&No", "&Yes", "Close window", "OK",  # Qt's own buttons, and its menu of text fields
+    "&Copy", "&Paste", "&Step up", "Copy &Link Location", "Cu&t", "Select All", "Step &down",
     "1 field photo is excluded: {reasons}.", "{n} field photos are excluded: {reasons}.",
     "1 photo is excluded: {reasons}.", "{n} photos are excluded: {reasons}.", "lab photos", "test photos",
     "By place: {parts}. All photos were taken in the field.",
     "By place: {parts}. No photo was taken in the field, so the accuracy in the field is unknown.",
     "By place: {parts}. For use outdoors, only the accuracy on field photos counts.",
     "It does not compute in {arithmetic}.", "It does not compute in {arithmetic}. Use --precision float32.",
-    "field photos of leaves",
-    "lab photos of leaves", "{value} is not a number.", "{value} is not a whole number.",
-    "new classifier for {classes} classes",
+    "field photos of leaves", "lab photos of leaves", "{value} is not a number.", "{value} is not a whole number.",
+    "new classifier for {classes} classes", "Macro F1: {f1}. Mean average precision: {precision}.",
     "new classifier for {classes} classes, {known} of which keep their weights",
     "{a1} x {a2} (such as {a3}); {a4} x {a5} (such as {a6}); {a7} x {a8} (such as {a9})",
     "{b1} x {b2} (such as {b3}); {b4} x {b5} (such as {b6})",
-    "{d1}; {d2} more for other reasons",
+    "{d1}; {d2} more for other reasons", "processor", "{pictures} new", "right, {name}", "all labels right, {name}",
+    "{count} classes and {pictures} generated pictures without a leaf", "{low}–{high} %, {n} photos",
+    "{count} classes. Each prediction is the mean over the photo and its mirror image.",
+    "{low}–{high}, mean over the classes", "{train} training, {validation} validation, {test} test",
+    "Each crop has its own temperature, measured on held-out photos predicted as its classes. {rest}",
+    "On photos that this run used neither for training nor for choosing the epoch. {groups}",
+    "There is no test split. The epoch was chosen on these photos, so this accuracy is slightly too high. {groups}",
+    "This lowers the confidence of predictions about {less}. It raises the confidence of predictions about {more}.",
     *(f"All labels right on {{share}} %: {{right}} of {{photos}} {split} photos (95 % interval {{low}} to {{high}} %), "
       "mean F1 {f1}, mean average precision {precision}." for split in ("test", "validation")),
     "Accuracy {share} %: {right} of {photos} test photos correct (95 % interval {low} to {high} %), macro F1 {f1}.",
@@ -134,6 +143,13 @@ def test_lab_beside_field_is_said_in_the_windows_language(vietnamese):
     assert "ảnh ngoài đồng (chỉ lá) 75.0\u00a0% (3 trên 4" in said
     assert not [word for word in ("place", "photos", "interval", "field", " of ") if word in said]
     assert "field" not in sentence(describe_subsets(parts[:1]))
+
+
+def test_a_report_is_in_the_windows_language(vietnamese, report):  # noqa: F811
+    made = render_report(report)
+    kept = set(PAGE_TEXT.findall(made)) & set(PAGE_TEXT.findall(translate_page(made)))
+    assert {text for text in kept if not text.startswith(("leafclinic ", "&lt;rust"))} == {
+        "F1", "adamw", "healthy", "healthy  2", "macro F1", "mlp", "1 photo is excluded.", "Eight photos."}
 
 
 def test_every_error_that_a_person_may_meet_has_a_translation(vietnamese):
