@@ -27,11 +27,11 @@ from core.diagnosis.features import feature_node
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.model_identity import ORIGIN, read_identity
 from core.diagnosis.plant import read_time
-from core.diagnosis.prediction import ClassProbability, Prediction, compile_ahead, load_engine
+from core.diagnosis.prediction import compile_ahead, load_engine
 from core.diagnosis.segmentation import segment
 from core.diagnosis.severity import Severity
 from core.diagnosis.thresholds import SECTION
-from core.diagnosis.verdict import Verdict
+from core.diagnosis.verdict import ClassProbability, Prediction, Verdict
 from core.ops.contract import Array
 from core.plan import choose_device
 
@@ -121,7 +121,7 @@ def _describe(found: Examination) -> dict[str, Any]:
     shares = np.bincount(severity.lesions[severity.leaf], minlength=len(found.leaves) + 1)
     shares = 100 * shares / max(shares.sum(), 1)
     return {
-        **_describe_answer(found.verdict, found.top, Prediction(found.probabilities, found.familiarity)),
+        **_describe_answer(found.verdict, found.top, found.prediction),
         "notes": list(found.warnings),
         "diseased": found.severity.percent if severity.leaf.any() else None,
         "mask": encode_mask(severity, found.box),

@@ -30,10 +30,10 @@ from core.diagnosis.metrics import (
     subsets_by_setting,
 )
 from core.diagnosis.model_file import ModelFile, check_classes
-from core.diagnosis.prediction import Prediction, Predictor
+from core.diagnosis.prediction import Predictor
 from core.diagnosis.thresholds import without_leaf
 from core.diagnosis.training_photos import Overlap, describe_overlap, measure_overlap
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, Prediction
 from core.errors import DataError
 from core.ops.contract import Array
 from core.percent import rounded
@@ -154,7 +154,7 @@ def evaluate_model(
             field, own_right = evaluate_field(_predict(made, own.cache, own.cache.kept)[2], own, model)
             evaluated.append(("field", own.cache.content[own.cache.kept]))
         if coverage is not None:
-            words = [made.decide(prediction, coverage).word for prediction in predictions]
+            words = [replace(made.rule, coverage=coverage).decide(prediction).word for prediction in predictions]
             own_curve = model.thresholds is not None and not model.multilabel
             answered = replace(measure_coverage(words, labels, right, model.classes, coverage), measured=own_curve)
     overlap = measure_overlap(model.learned, evaluated)

@@ -21,10 +21,9 @@ from app.viewmodels.rows_model import ROW
 from app.widgets.overlays import SICK
 from app.widgets.photo_view import PhotoDialog, PhotoView
 from core.diagnosis.examination import Examination, _join
-from core.diagnosis.prediction import ClassProbability
 from core.diagnosis.severity import Severity
 from core.diagnosis.thresholds import CoveragePoint, Thresholds, untested_thresholds
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, decide_verdict
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, DecisionRule, Prediction
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
@@ -102,7 +101,7 @@ def test_the_slider_has_a_place_for_each_coverage_and_none_without_thresholds(pa
         panel.coverage._on_model()
         assert not panel.coverage.slider.isEnabled()
         assert ("at least 50\u00a0%" in panel.coverage.caption.text()) != measured
-    assert decide(model.rows.rows[2], None, CLASSES, 0.5).verdict == CLASSES[0]
+    assert decide(model.rows.rows[2], DecisionRule(CLASSES, None)).verdict == CLASSES[0]
 
 
 def test_outlines_are_shown_first_and_class_maps_are_computed_when_asked_for(panel, model):
@@ -360,7 +359,7 @@ def test_leaves_of_a_photo_are_boxes_that_a_click_selects(panel, model, qtbot, t
     both = replace(result.leaves[1], verdict="tomato/early_blight+late_blight", limits=(0.5, 0.9, 0.2))
     detail.show_result(replace(result, leaves=(result.leaves[0], both)), maps=True)
     assert [detail.which.itemData(at) for at in range(2, detail.which.count() - 1)] == [*CLASSES], "not of label sets"
-    changed = decide(result, THRESHOLDS, CLASSES, 0.9)
+    changed = decide(result, DecisionRule(CLASSES, THRESHOLDS, 0.9))
     assert verdict_text(changed) == "1 of 2 leaves: Early blight of tomato"
     assert [leaf.sure for leaf in changed.leaves] == [True, False]
     assert doubts(changed).startswith("1 of 2 leaves: Not sure.")
@@ -378,12 +377,10 @@ def test_leaves_of_a_photo_are_boxes_that_a_click_selects(panel, model, qtbot, t
 def test_the_diseased_area_of_several_leaves_follows_their_verdicts():
     def examine(probability):
         rest = (1 - probability) / 2
-        probabilities = np.array([probability, rest, rest])
-        verdict = decide_verdict(probabilities, 0.0, THRESHOLDS, CLASSES, 0.9)
+        prediction, rule = Prediction(np.array([probability, rest, rest]), 0.0), DecisionRule(CLASSES, THRESHOLDS, 0.9)
         half = np.indices((32, 32))[0] < 16
-        top = (ClassProbability(CLASSES[0], probability),)
-        return Examination(verdict, top, probabilities, np.zeros((32, 32, 3), np.uint8), (0.0, 0.0, 1.0, 1.0),
-                           Severity(np.ones_like(half), half), 0.0)  # fmt: skip
+        return Examination(rule.decide(prediction), rule.list_top(prediction), prediction,
+                           np.zeros((32, 32, 3), np.uint8), (0.0, 0.0, 1.0, 1.0), Severity(np.ones_like(half), half))
 
     boxes = ((0.0, 0.0, 0.5, 0.5), (0.5, 0.5, 1.0, 1.0))
     found = [(box, replace(examine(p), box=box)) for box, p in zip(boxes, (0.95, 0.6), strict=True)]
@@ -392,7 +389,7 @@ def test_the_diseased_area_of_several_leaves_follows_their_verdicts():
     assert _join(photo, same).severity.percent == pytest.approx(50), "healthy leaves hide no lesions of others"
     result = read_result(PhotoResult(0, "p.jpg"), _describe(_join(photo, found)))
     for coverage, percent, sick in ((0.9, 25, 1), (1.0, 50, 2), (0.9, 25, 1)):
-        result = decide(result, THRESHOLDS, CLASSES, coverage)
+        result = decide(result, DecisionRule(CLASSES, THRESHOLDS, coverage))
         for shown in (result, from_line(json.loads(json.dumps(to_line(result))))):
             assert shown.shown_percent == pytest.approx(percent)
             assert shown.area().severity.percent == pytest.approx(percent)
