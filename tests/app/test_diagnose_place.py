@@ -13,6 +13,7 @@ from PySide6.QtGui import QColor, QImage
 from app.mask import LEAF, Mask, encode_mask
 from app.processes.diagnose import _describe
 from app.processes.writing import write_csv
+from app.theme import current_theme
 from app.viewmodels import process_model
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.process_model import ProcessThread
@@ -156,7 +157,7 @@ def colours_of(picture):
 def test_below_the_threshold_no_bar_is_green_and_the_threshold_is_shown(panel):
     panel.coverage.slider.setValue(2)
     panel._show_selected()
-    bars, accent = panel.detail.bars, QColor(panel.detail.bars._theme.colours.accent).getRgb()[:3]
+    bars, accent = panel.detail.bars, QColor(current_theme().colours.accent).getRgb()[:3]
     assert accent in colours_of(bars.grab())
     assert panel.detail.threshold.isHidden()
     panel.table.selectRow(1)  # 80 %, where 90 % are asked for
@@ -179,8 +180,8 @@ def test_all_labels_of_a_photo_are_shown_with_their_thresholds_and_cards(panel, 
     assert not panel.detail.threshold.isHidden()
     bars = panel.detail.bars
     assert bars.accessibleName().startswith("Late blight of tomato 60.0\u00a0% (Minimum confidence: 50.0\u00a0%), Leaf")
-    colours, theme = colours_of(bars.grab().copy(0, bars.line, 400, bars.line)), bars._theme.colours  # the second line
-    assert {QColor(theme.accent).getRgb()[:3], QColor(theme.warning).getRgb()[:3]} <= colours
+    theme, second_line = current_theme().colours, bars.grab().copy(0, bars.line, 400, bars.line)
+    assert {QColor(theme.accent).getRgb()[:3], QColor(theme.warning).getRgb()[:3]} <= colours_of(second_line)
 
 
 def test_the_whole_photo_is_shown_with_what_was_looked_at(panel, model, qtbot, tmp_path):
