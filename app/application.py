@@ -25,7 +25,7 @@ from app.processes.entry import command, end_ahead
 from app.run_commands import RunCommands
 from app.synthetic_leaves import SyntheticTour
 from app.task import Task
-from app.theme import Theme
+from app.theme import current_theme
 from app.viewmodels import kernel_benchmark, result
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
@@ -100,8 +100,7 @@ class Application:
         self.crash = CrashReporter(application)
         self.settings = Settings(paths.settings_store())
         self.language = translation.install(application, self.settings.text("language", "system"))
-        self.theme = Theme(application)
-        self.theme.set(self.settings.text("theme", "system"))
+        current_theme().set(self.settings.text("theme", "system"))
         self.document = Document(application)
         self.thumbnails = Thumbnails(application)
         self.photos = Thumbnails(application, side=1000, cached=16, whole=True)
@@ -118,16 +117,14 @@ class Application:
         self._go_back()
 
     def _make_window(self) -> None:
-        self.window = MainWindow(self.theme)
-        self.photo_commands = PhotoCommands(
-            self.window, self.settings, self.theme, self.diagnosis, self.document, self.exports
-        )
+        self.window = MainWindow()
+        self.photo_commands = PhotoCommands(self.window, self.settings, self.diagnosis, self.document, self.exports)
         pictures = (self.thumbnails, self.photos)
-        self.run_commands = RunCommands(self.window, self.theme, self.document, self.training, pictures, self.prints)
+        self.run_commands = RunCommands(self.window, self.document, self.training, pictures, self.prints)
         self.tour = SyntheticTour(self.window, self.document, self.training, self.photo_commands)
         self.commands = WindowCommands(
-            self.window, self.settings, self.theme, self.document, self.training, self.photo_commands,
-            self.diagnosis, (self.exports, self.prints), self.first, self.crash,
+            self.window, self.settings, self.document, self.training, self.photo_commands, self.diagnosis,
+            (self.exports, self.prints), self.first, self.crash,
         )  # fmt: skip
         self.window.makers = {name: partial(make, self) for name, make in MAKERS.items()}
         window = self.window
@@ -206,7 +203,7 @@ def _dataset(program: Application) -> QWidget:
     review = ReviewPane(program.review, program.photos, lambda: model.model_path or next(iter(SHIPPED_MODELS)))
     return DatasetPanel(
         program.document, program.examination, program.review, review, program.window.actions_, program.thumbnails,
-        program.settings, program.theme, split_settings,
+        program.settings, split_settings,
     )  # fmt: skip
 
 
@@ -215,9 +212,7 @@ def _train(program: Application) -> QWidget:
     from app.widgets.notice import follow_writing
     from app.widgets.parts import Slot
 
-    panel = TrainPanel(
-        program.training, program.window.actions_, program.settings, program.theme, lambda: paths.home() / "runs"
-    )
+    panel = TrainPanel(program.training, program.window.actions_, program.settings, lambda: paths.home() / "runs")
     panel.runs.resume_asked.connect(program.run_commands.resume_run)
     for part in (panel.runs, panel.outcome):
         part.diagnose_asked.connect(program.photo_commands.use_model)
@@ -250,7 +245,7 @@ def _diagnose(program: Application) -> QWidget:
     from app.panels.diagnose.panel import DiagnosePanel
 
     panel = DiagnosePanel(
-        program.diagnosis, program.window.actions_, program.settings, program.theme, program.photos, program.exports
+        program.diagnosis, program.window.actions_, program.settings, program.photos, program.exports
     )
     panel.start.synthetic_asked.connect(program.tour.start)
     return panel
@@ -259,7 +254,7 @@ def _diagnose(program: Application) -> QWidget:
 def _kernels(program: Application) -> QWidget:
     from app.panels.kernels import KernelsPanel
 
-    return KernelsPanel(program.benchmark, program.theme)
+    return KernelsPanel(program.benchmark)
 
 
 MAKERS: Final = {"dataset": _dataset, "train": _train, "diagnose": _diagnose, "kernels": _kernels}

@@ -19,7 +19,7 @@ from app.paths import Settings
 from app.photo_commands import PhotoCommands
 from app.project import Edits
 from app.synthetic_leaves import SyntheticLeaves
-from app.theme import Theme
+from app.theme import current_theme
 from app.translation import count, tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
@@ -36,14 +36,13 @@ class WindowCommands(QObject):
     language_chosen = Signal(str)
 
     def __init__(
-        self, window: MainWindow, settings: Settings, theme: Theme, document: Document, training: TrainingModel,
+        self, window: MainWindow, settings: Settings, document: Document, training: TrainingModel,
         photos: PhotoCommands, diagnosis: DiagnosisModel, writings: Sequence[Writing], first: FirstInstance,
         crash: CrashReporter,
     ) -> None:  # fmt: skip
         super().__init__(window)
-        self._window, self._settings, self._theme = window, settings, theme
-        self._document, self._training, self._photos = document, training, photos
-        self._diagnosis, self._writings = diagnosis, writings
+        self._window, self._settings, self._document, self._training = window, settings, document, training
+        self._photos, self._diagnosis, self._writings = photos, diagnosis, writings
         self._leaves = SyntheticLeaves(window, document)
         self._quitting = False
         crash.reported.connect(window.show_error)
@@ -121,7 +120,7 @@ class WindowCommands(QObject):
     def _on_choice(self, kind: str, name: str) -> None:
         self._settings.set(kind, name)
         if kind == "theme":
-            self._theme.set(name)
+            current_theme().set(name)
         else:
             self.language_chosen.emit(name)
 
@@ -186,7 +185,7 @@ class WindowCommands(QObject):
     def _on_storage(self) -> None:
         from app.widgets.dialogs import StorageDialog
 
-        StorageDialog(self._window, self._theme).exec()
+        StorageDialog(self._window).exec()
 
     def _on_guide(self) -> None:
         from app.widgets.dialogs import GuideDialog

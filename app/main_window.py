@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QLabel, QMainWindow, QPushButton, QStackedWidget, 
 
 from app import resources
 from app.actions import GROUPS, Actions, build_actions, build_menus
-from app.theme import Theme
+from app.theme import current_theme
 from app.translation import tr
 from app.widgets.layouts import PageArea, column, holding, row
 from app.widgets.parts import named, progress_bar
@@ -36,14 +36,13 @@ class MainWindow(QMainWindow):
     dropped = Signal(QMimeData)
     closing = Signal()
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.setWindowTitle("LeafClinic")
         self.setWindowIcon(QIcon(resources.pixmap("leafclinic", "", 128)))
         self.setMinimumSize(LEAST_SIZE)
         self.resize(first_size(self.screen().availableSize()))
         self.setAcceptDrops(True)
-        self._theme = theme
         self.makers: Mapping[str, Callable[[], QWidget]] = {}
         """How each of `PAGES` is created on its first visit."""
         self.made: dict[str, Any] = {}
@@ -58,7 +57,7 @@ class MainWindow(QMainWindow):
         self._buttons: dict[str, QPushButton] = {}
         self._side = self._side_bar(self.actions_)
         self.setCentralWidget(holding(row(self._side, (PageArea(self.stack), 1), spacing=0)))
-        theme.changed.connect(self._on_theme)
+        current_theme().changed.connect(self._on_theme)
         self._on_theme()
 
     def page(self, name: str) -> Any:
@@ -129,7 +128,7 @@ class MainWindow(QMainWindow):
     def _on_theme(self) -> None:
         self._fold(self.width() < FOLDED_BELOW)  # the font may have another size
         for page, button in self._buttons.items():
-            button.setIcon(resources.icon(page, self._theme.colours.muted, self._theme.colours.accent))
+            button.setIcon(resources.icon(page, current_theme().colours.muted, current_theme().colours.accent))
 
     def bring_to_front(self) -> None:
         self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)

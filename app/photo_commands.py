@@ -13,7 +13,6 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox
 from app import paths
 from app.main_window import MainWindow
 from app.paths import Settings
-from app.theme import Theme
 from app.translation import count, tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
@@ -33,11 +32,10 @@ class PhotoCommands(QObject):
     """Connected to the actions once; every method is one user command."""
 
     def __init__(
-        self, window: MainWindow, settings: Settings, theme: Theme, diagnosis: DiagnosisModel, document: Document,
-        exports: Writing,
-    ) -> None:  # fmt: skip
+        self, window: MainWindow, settings: Settings, diagnosis: DiagnosisModel, document: Document, exports: Writing
+    ) -> None:
         super().__init__(window)
-        self._window, self._settings, self._theme, self._diagnosis = window, settings, theme, diagnosis
+        self._window, self._settings, self._diagnosis = window, settings, diagnosis
         self._document, self._exports = document, exports
         actions = window.actions_
         actions.connect(
@@ -86,7 +84,7 @@ class PhotoCommands(QObject):
     def _on_choose_model(self) -> None:
         from app.panels.diagnose.models import ModelsDialog
 
-        dialog = ModelsDialog(self._window, self._settings, self._theme, self._diagnosis.model_path)
+        dialog = ModelsDialog(self._window, self._settings, self._diagnosis.model_path)
         dialog.chosen.connect(self.use_model)
         dialog.renamed.connect(self._diagnosis.rename_model)
         dialog.open()

@@ -13,7 +13,6 @@ from app import paths
 from app.main_window import MainWindow
 from app.moved_photos import find_moved
 from app.project import dataset_source
-from app.theme import Theme
 from app.translation import count, language, tr, translate_page
 from app.viewmodels.document import Document
 from app.viewmodels.thumbnails import Thumbnails
@@ -33,11 +32,11 @@ class RunCommands(QObject):
     """Connected to the actions once; every method is one user command. `pictures`: small and large ones."""
 
     def __init__(
-        self, window: MainWindow, theme: Theme, document: Document, training: TrainingModel,
+        self, window: MainWindow, document: Document, training: TrainingModel,
         pictures: tuple[Thumbnails, Thumbnails], prints: Writing,
     ) -> None:  # fmt: skip
         super().__init__(window)
-        self._window, self._theme, self._document = window, theme, document
+        self._window, self._document = window, document
         self._training, self._pictures, self._prints = training, pictures, prints
         actions = window.actions_
         actions.connect(
@@ -92,7 +91,7 @@ class RunCommands(QObject):
                 return
             photos, lost = here, len(photos) - len(here)
         cell = folder / BEST, photos, truth, predicted
-        dialog = GalleryDialog(self._window, self._theme, self._document, self._pictures, *cell)
+        dialog = GalleryDialog(self._window, self._document, self._pictures, *cell)
         dialog.train_asked.connect(self._on_start)
         dialog.open()
         if lost:

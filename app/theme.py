@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from PySide6.QtCore import QObject, Qt, Signal
@@ -75,6 +76,14 @@ class Theme(QObject):
             self._application.setStyleSheet("")  # from one sheet to another Qt takes four times as long
             self._application.setStyleSheet(sheet)
         self.changed.emit()
+
+
+@cache
+def current_theme() -> Theme:
+    """The theme of all windows, as Qt has one palette and one style sheet for them."""
+    application = QApplication.instance()
+    assert isinstance(application, QApplication)
+    return Theme(application)
 
 
 def palette(colours: Colours) -> QPalette:

@@ -38,7 +38,7 @@ from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.place_branch import is_branched
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.replay import read_replay
-from core.diagnosis.verdict import Verdict, decide_verdict
+from core.diagnosis.verdict import DecisionRule, Prediction, Verdict
 from core.ops.contract import Array
 
 PLACE = ("apple/black_rot", "apple/cedar_apple_rust", "apple/healthy", "apple/scab")
@@ -73,10 +73,9 @@ def compute(model: ModelFile, paths: Sequence[Path], device: str = "cpu") -> Net
 
 def decide(model: ModelFile, seen: NetworkOutputs) -> tuple[list[Verdict], Array]:
     """The verdict on each photo by the model's own thresholds, and its familiarity."""
-    thresholds = model.thresholds
-    assert thresholds is not None
-    near = read_familiarity(model).measure(seen)
-    verdicts = [decide_verdict(p, float(f), thresholds, model.classes)
+    assert model.thresholds is not None
+    near, rule = read_familiarity(model).measure(seen), DecisionRule(model.classes, model.thresholds)
+    verdicts = [rule.decide(Prediction(p, float(f)))
                 for p, f in zip(state_probabilities(model, seen.logits), near, strict=True)]  # fmt: skip
     return verdicts, near
 

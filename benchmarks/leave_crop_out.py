@@ -35,10 +35,10 @@ from benchmarks.ship_detector import read_rows, write
 from core.data.photo_reader import read_photo
 from core.device import Optimizer, PhotoBatch
 from core.diagnosis.calibration import crop_of
-from core.diagnosis.known_crop import restrict
 from core.diagnosis.metrics import wilson_interval
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.prediction import Predictor
+from core.diagnosis.verdict import DecisionRule, Prediction
 from core.ops.builder import with_loss
 from core.ops.contract import Array
 from core.ops.photo import identity_augmentation
@@ -231,15 +231,16 @@ def evaluate(data: Path, models: Sequence[str], split: str, crop: str, own_stati
         if own_statistics:
             model = with_own_statistics(model, [str(data / "field" / row["path"]) for row in mine])
         words, shares, known_words = [], [], []
+        of_the_crop = DecisionRule(model.classes, None, crop=crop)
         with closing(Predictor(model, batch=16)) as predictor:
             for begin in range(0, len(mine), 64):
                 paths = [str(data / "field" / row["path"]) for row in mine[begin : begin + 64]]
                 photos = np.stack([read_photo(path, model.source_side) for path in paths])
                 for found in predictor.predict_calibrated(photos):
-                    words.append(predictor.decide(found).word)
+                    words.append(predictor.rule.decide(found).word)
                     shares.append(found.probabilities)
-                    known, familiar = restrict(found.probabilities, found.familiar, None, model.classes, crop)
-                    known_words.append(predictor.decide(replace(found, probabilities=known, familiar=familiar)).word)
+                    known = Prediction(*of_the_crop.restrict(found.probabilities, found.familiar))
+                    known_words.append(predictor.rule.decide(known).word)
         p, of_crop = np.stack(shares), np.array([crop_of(label) == crop for label in model.classes])
         first, known_first = p.argmax(axis=1), np.where(of_crop, p, -1).argmax(axis=1)
         result[name] = {

@@ -70,7 +70,7 @@ def evaluate(root: Path, run: Path, kinds: dict[str, list[Row]]) -> dict[str, di
     with closing(Predictor(model, batch=16)) as predictor:
         for kind, rows in kinds.items():
             photos = np.stack([read_photo(str(root / row["path"]), model.source_side) for row in rows])
-            words = [predictor.decide(one).word for one in predictor.predict_calibrated(photos)]
+            words = [predictor.rule.decide(one).word for one in predictor.predict_calibrated(photos)]
             found[kind] = {
                 "photos": len(rows),
                 "diagnosed": float(np.mean([word not in (NOT_SURE, NO_LEAF) for word in words])),

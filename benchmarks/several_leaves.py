@@ -118,7 +118,7 @@ def words_of(predictor: Predictor, rgb: Array, found: Sequence[FoundLeaf]) -> tu
         return [], []
     photos = np.stack([cut_square(rgb, leaf.box, predictor.model.source_side)[0] for leaf in found])
     predictions = predictor.predict_calibrated(photos, cut=len(found) > 1)
-    return [predictor.decide(p).word for p in predictions], [int(p.probabilities.argmax()) for p in predictions]
+    return [predictor.rule.decide(p).word for p in predictions], [int(p.probabilities.argmax()) for p in predictions]
 
 
 def answer(words: Sequence[str]) -> str:

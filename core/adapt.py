@@ -121,7 +121,8 @@ def read_place(model: ModelFile, photos: GroupedPhotos, config: RunConfig, repor
     with closing(Predictor(model, device=device, batch=BATCH, threads=config.threads, outputs=outputs)) as predictor:
         seen = compute_outputs(predictor, pixels, report, "review")
     features = np.zeros((len(kept), 0)) if seen.features is None else seen.features
-    samples = Samples(features, photos.true_labels(model.classes), photos.groups[kept])
+    labels = photos.dataset.labels_among(model.classes, model.multilabel)[kept]
+    samples = Samples(features, labels, photos.groups[kept])
     return PlacePhotos(pixels, samples, seen.logits, seen.spreads)
 
 

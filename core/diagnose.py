@@ -33,6 +33,7 @@ from core.diagnosis.plant import GROUPINGS, diagnose_plants, name_plants
 from core.diagnosis.prediction import Diagnosis, Predictor, read_network
 from core.diagnosis.report_entry import make_entry, remarks
 from core.diagnosis.thresholds import COVERAGE, describe_coverage
+from core.diagnosis.verdict import DecisionRule
 from core.errors import EXIT_CODES, EXIT_DONE, EXIT_WRONG_INPUT, InputError, LeafClinicError, Problem
 from core.plan import choose_device
 from core.storage import inside_photos, write_file
@@ -74,7 +75,7 @@ def diagnose_here(arguments: argparse.Namespace, model: ModelFile, config: RunCo
     paths, identity = list(find_photos(arguments.photos)), read_identity(Path(arguments.model_file))
     if arguments.coverage:
         sys.stderr.write(describe_coverage(model.thresholds, coverage))
-    engine: dict[str, Any] = {"device": choose_device(config.device), "threads": config.threads,
+    engine: dict[str, Any] = {"device": choose_device(config.device), "threads": config.threads, "coverage": coverage,
                               "known_crop": find_crop(model.classes, arguments.known_crop)}  # fmt: skip
     form = "json" if arguments.json else "csv" if arguments.csv else "text"
     show: Callable[[Iterable[Diagnosis]], int]
@@ -83,12 +84,12 @@ def diagnose_here(arguments: argparse.Namespace, model: ModelFile, config: RunCo
         names = name_plants(paths, by) if by in GROUPINGS else list(find_photos(arguments.photos, by))
 
         def show(found: Iterable[Diagnosis]) -> int:
-            plants = diagnose_plants(report_errors(found), names, model.thresholds, model.classes, coverage)
-            return show_plants(plants, form, identity)
+            rule = DecisionRule(model.classes, model.thresholds, coverage)
+            return show_plants(diagnose_plants(report_errors(found), names, rule), form, identity)
 
     if arguments.examine or arguments.report or arguments.leaves:
         with closing(Examiner(model, **engine)) as examiner:
-            view = {"crop": not arguments.no_crop, "leaves": arguments.leaves, "coverage": coverage}
+            view = {"crop": not arguments.no_crop, "leaves": arguments.leaves}
             examined = (examiner.examine_file(path, **view) for path in paths)
             if arguments.report:
                 make = partial(make_entry, model=identity, side=picture_side(len(paths)))
@@ -97,7 +98,7 @@ def diagnose_here(arguments: argparse.Namespace, model: ModelFile, config: RunCo
                 read = show(diagnosis for diagnosis, _ in examined)
     else:
         with closing(Predictor(model, batch=min(BATCH, len(paths)), **engine)) as predictor:
-            read = show(predictor.diagnose(paths, coverage=coverage))
+            read = show(predictor.diagnose(paths))
     return EXIT_DONE if read else EXIT_WRONG_INPUT
 
 

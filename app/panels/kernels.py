@@ -7,7 +7,7 @@ from typing import Final
 from PySide6.QtGui import QFontDatabase
 from PySide6.QtWidgets import QCheckBox, QHeaderView, QPlainTextEdit, QWidget
 
-from app.theme import Theme
+from app.theme import current_theme
 from app.translation import sentence, tr
 from app.viewmodels.kernel_benchmark import BenchmarkedKernel, KernelBenchmark, plan_columns, summary
 from app.viewmodels.rows_model import RowsModel
@@ -28,10 +28,10 @@ POINT: Final = 9
 class KernelsPanel(QWidget):
     """Choose op, direction and shape; run; read."""
 
-    def __init__(self, model: KernelBenchmark, theme: Theme) -> None:
+    def __init__(self, model: KernelBenchmark) -> None:
         super().__init__()
         self._model = model
-        self.notice = Notice(theme)
+        self.notice = Notice()
         self.op, self.direction, self.shape = ComboBox(), ComboBox(), ComboBox()
         for box in (self.op, self.direction, self.shape):
             box.setSizeAdjustPolicy(ComboBox.SizeAdjustPolicy.AdjustToContents)
@@ -43,9 +43,9 @@ class KernelsPanel(QWidget):
         head = self.table.horizontalHeader()
         head.setSectionResizeMode(VERDICT, QHeaderView.ResizeMode.Interactive)  # reasons are long
         head.resizeSection(VERDICT, 200)
-        self._bars = BarDelegate(theme, self.table, SPEED)
-        self.chart, self._theme = Roofline(theme), theme
-        theme.changed.connect(self._draw)
+        self._bars = BarDelegate(self.table, SPEED)
+        self.chart = Roofline()
+        current_theme().changed.connect(self._draw)
         self.place = label("", "heading")
         self.source = self._make_source()
         self._lay_out()
@@ -125,7 +125,7 @@ class KernelsPanel(QWidget):
             self.source.setPlainText(result.source)
 
     def _draw(self) -> None:
-        model, colours = self._model, self._theme.colours
+        model, colours = self._model, current_theme().colours
         self._bars.highest = max((kernel.gflops for kernel in model.rows.rows), default=0.0)
         shades = {device: colours.curves[int(device != "cpu")] for device in model.devices}
         kernels = [kernel for kernel in model.rows.rows if kernel.milliseconds]

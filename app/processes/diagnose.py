@@ -6,7 +6,6 @@ import base64
 import queue
 import threading
 from collections import deque
-from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
@@ -27,11 +26,11 @@ from core.diagnosis.features import feature_node
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.model_identity import ORIGIN, read_identity
 from core.diagnosis.plant import read_time
-from core.diagnosis.prediction import ClassProbability, Prediction, compile_ahead, load_engine
+from core.diagnosis.prediction import compile_ahead, load_engine
 from core.diagnosis.segmentation import segment
 from core.diagnosis.severity import Severity
 from core.diagnosis.thresholds import SECTION
-from core.diagnosis.verdict import Verdict
+from core.diagnosis.verdict import Prediction
 from core.ops.contract import Array
 from core.plan import choose_device
 
@@ -114,30 +113,26 @@ def _answer(
 
 
 def _describe(found: Examination) -> dict[str, Any]:
-    """Everything the window shows of a photo, and what it needs to update the verdict."""
+    """What the window shows of a photo, and the prediction, from which it decides the verdict."""
     severity = found.severity
     if found.lesion_leaf is not None:
         severity = Severity(severity.leaf, found.lesion_leaf)
     shares = np.bincount(severity.lesions[severity.leaf], minlength=len(found.leaves) + 1)
     shares = 100 * shares / max(shares.sum(), 1)
     return {
-        **_describe_answer(found.verdict, found.top, Prediction(found.probabilities, found.familiarity)),
+        **_describe_prediction(found.prediction),
         "notes": list(found.warnings),
         "diseased": found.severity.percent if severity.leaf.any() else None,
         "mask": encode_mask(severity, found.box),
         "leaves": [{"id": number, "box": leaf.box, "diseased": leaf.lesions, "share": float(shares[number]),
-                    **_describe_answer(leaf.verdict, leaf.top, leaf.prediction)}
+                    **_describe_prediction(leaf.prediction)}
                    for number, leaf in enumerate(found.leaves, 1)],
     }  # fmt: skip
 
 
-def _describe_answer(verdict: Verdict, top: Sequence[ClassProbability], prediction: Prediction) -> dict[str, Any]:
-    return {
-        "verdict": verdict.word, "sure": verdict.is_class, "reason": verdict.reason,
-        "top": [[guess.label, guess.probability] for guess in top],
-        "limits": [guess.threshold for guess in top if guess.threshold is not None],
-        "probabilities": [float(f"{p:.7g}") for p in prediction.probabilities], "familiarity": prediction.familiar,
-    }  # fmt: skip
+def _describe_prediction(prediction: Prediction) -> dict[str, Any]:
+    probabilities = [float(f"{p:.7g}") for p in prediction.probabilities]
+    return {"probabilities": probabilities, "familiarity": prediction.familiar}
 
 
 def encode_map(values: Array) -> dict[str, Any]:

@@ -26,8 +26,9 @@ from core.data.photo import PhotoError
 from core.data.photo_reader import read_photo
 from core.diagnosis.batch_report import Entry, draw_picture, picture_side, render_batch
 from core.diagnosis.diagnosis_output import COLUMNS, WITH_LEAVES, cells, make_row
-from core.diagnosis.prediction import ClassProbability, Diagnosis
+from core.diagnosis.prediction import Diagnosis
 from core.diagnosis.severity import grade
+from core.diagnosis.verdict import ClassProbability
 from core.percent import stated
 from core.storage import write_file
 from core.text import csv_text

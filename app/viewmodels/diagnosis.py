@@ -255,7 +255,7 @@ class DiagnosisModel(ProcessModel):
     def _of_this_model(self) -> tuple[Any, ...]:
         rows, classes = self.rows.present, self.ready.get("classes", ())
         known = [row for row in rows if self._is_current(row) and len(row.probabilities) == len(classes) > 0]
-        return known, self.verdicts.known_crop, self.verdicts.thresholds, classes, self.verdicts.coverage
+        return known, self.verdicts.rule(classes)
 
     def _is_current(self, row: PhotoResult) -> bool:
         """Whether the model in use, or the one being loaded again, diagnosed this photo."""

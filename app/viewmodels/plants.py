@@ -8,18 +8,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 from PySide6.QtCore import QObject, QTimer, Signal
 from PySide6.QtGui import QUndoStack
 
 from app.task import Task
 from app.viewmodels.document import Edit
-from app.viewmodels.result import PhotoResult, plant_cells
-from core.diagnosis.known_crop import restrict
+from app.viewmodels.result import PhotoResult, plant_cells, restricted
 
 if TYPE_CHECKING:
     from core.diagnosis.plant import Plant
-    from core.diagnosis.thresholds import Thresholds
+    from core.diagnosis.verdict import DecisionRule
 
 SOON_MS: Final = 100
 REST_FACTOR: Final = 10
@@ -27,22 +25,20 @@ REST_FACTOR: Final = 10
 
 
 def find_plants(
-    by: str, chosen: Mapping[str, str], rows: Iterable[PhotoResult], crop: str, thresholds: Thresholds | None,
-    classes: Sequence[str], coverage: float,
-) -> dict[str, Plant]:  # fmt: skip
+    by: str, chosen: Mapping[str, str], rows: Iterable[PhotoResult], rule: DecisionRule
+) -> dict[str, Plant]:
     """The plant of each photo, by path. by: "folder", "time", or "" for only those `chosen` by hand, path to name;
-    rows: diagnosed photos; crop: the known one."""
+    rows: diagnosed photos."""
     from core.diagnosis.plant import diagnose_plants, name_plants  # imports OpenCV, which slows down the start
-    from core.diagnosis.prediction import Diagnosis, Prediction
+    from core.diagnosis.prediction import Diagnosis
 
     rows = [row for row in rows if by or row.path in chosen]
     paths = [row.path for row in rows]
     names = name_plants(paths, by, [row.taken for row in rows]) if by else paths
     names = [chosen.get(path, name) for path, name in zip(paths, names, strict=True)]
     decisive = (row.leaves[0] if row.leaves else row for row in rows)  # of several leaves, the one that is stated first
-    known = ((r.path, restrict(np.array(r.probabilities), r.familiarity, thresholds, classes, crop)) for r in decisive)
-    photos = (Diagnosis(path, prediction=Prediction(*stated)) for path, stated in known)
-    plants = {plant.name: plant for plant in diagnose_plants(photos, names, thresholds, classes, coverage)}
+    photos = (Diagnosis(row.path, prediction=restricted(row, rule)) for row in decisive)
+    plants = {plant.name: plant for plant in diagnose_plants(photos, names, rule)}
     return {path: plants[name] for path, name in zip(paths, names, strict=True)}
 
 

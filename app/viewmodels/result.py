@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -16,11 +16,9 @@ from app.mask import Mask, decode_mask, encode_mask, select_lesions
 from app.translation import count, language, sentence, tr
 from app.viewmodels.row_order import Column
 from core.diagnosis.boxes import WHOLE, Box
-from core.diagnosis.known_crop import restrict
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.severity import grade
-from core.diagnosis.thresholds import Thresholds
-from core.diagnosis.verdict import NOT_SURE, UNFAMILIAR, Verdict, count_findings, decide_verdict, rank_classes
+from core.diagnosis.verdict import NOT_SURE, UNFAMILIAR, DecisionRule, Prediction, Verdict, count_findings
 from core.ops.contract import Array
 from core.percent import stated, whole_percent
 
@@ -133,24 +131,27 @@ def read_map(raw: Mapping[str, Any]) -> Array:
     return np.frombuffer(base64.b64decode(raw["data"]), np.uint8).reshape(raw["height"], raw["width"])
 
 
-def decide(
-    result: PhotoResult, thresholds: Thresholds | None, classes: Sequence[str], coverage: float, crop: str = ""
-) -> PhotoResult:
+def restricted(result: PhotoResult, rule: DecisionRule) -> Prediction:
+    """The prediction of a photo or leaf, for the known crop."""
+    return Prediction(*rule.restrict(np.array(result.probabilities), result.familiarity))
+
+
+def decide(result: PhotoResult, rule: DecisionRule) -> PhotoResult:
     """The result with its verdict at another coverage, or for a known crop; nothing is computed again."""
     if result.leaves:
-        leaves = [decide(leaf, thresholds, classes, coverage, crop) for leaf in result.leaves]
+        leaves = [decide(leaf, rule) for leaf in result.leaves]
         ranks = [word for word, _ in count_findings([leaf.verdict for leaf in leaves])]
         leaves.sort(key=lambda leaf: (ranks.index(leaf.verdict), -leaf.probability))
         worst = leaves[0]
         return replace(result, leaves=tuple(leaves), verdict=worst.verdict, sure=worst.sure, reason=worst.reason,
                        top=worst.top, limits=worst.limits)  # fmt: skip
-    if not result.probabilities or len(result.probabilities) != len(classes):
+    if not result.probabilities or len(result.probabilities) != len(rule.classes):
         return result
-    p, familiar = restrict(np.array(result.probabilities), result.familiarity, thresholds, classes, crop)
-    verdict, order = decide_verdict(p, familiar, thresholds, classes, coverage), rank_classes(p, thresholds)
-    limits = tuple(thresholds.labels[i] for i in order) if thresholds and thresholds.labels else ()
-    return replace(result, verdict=verdict.word, sure=verdict.is_class, reason=verdict.reason, limits=limits,
-                   top=tuple((classes[i], float(p[i])) for i in order))  # fmt: skip
+    prediction = restricted(result, rule)
+    verdict, top = rule.decide(prediction), rule.list_top(prediction)
+    return replace(result, verdict=verdict.word, sure=verdict.is_class, reason=verdict.reason,
+                   top=tuple((guess.label, guess.probability) for guess in top),
+                   limits=tuple(guess.threshold for guess in top if guess.threshold is not None))  # fmt: skip
 
 
 def verdict_text(result: PhotoResult) -> str:

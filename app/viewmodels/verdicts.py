@@ -13,6 +13,7 @@ from app.viewmodels.result import PhotoResult, decide
 from app.viewmodels.rows_model import RowsModel
 from core.diagnosis.known_crop import list_crops
 from core.diagnosis.thresholds import COVERAGE, Thresholds, at_coverage
+from core.diagnosis.verdict import DecisionRule
 
 PIECE: Final = 256
 SLICE_S: Final = 0.008
@@ -56,10 +57,13 @@ class Verdicts(QObject):
         self.known_crop = crop
         self.update()
 
+    def rule(self, classes: Sequence[str]) -> DecisionRule:
+        return DecisionRule(classes, self.thresholds, self.coverage, self.known_crop)
+
     def decide(self, row: PhotoResult) -> PhotoResult:
         """The row with its verdict; thresholds of another model do not apply."""
         classes = self._classes_of(row)
-        return decide(row, self.thresholds, classes, self.coverage, self.known_crop) if classes else row
+        return decide(row, self.rule(classes)) if classes else row
 
     def update(self, low: float = 0.0, high: float = math.inf) -> None:
         """Update photos whose first class has a probability in [low, high), and those of an unfinished update."""

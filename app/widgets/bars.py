@@ -10,7 +10,7 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent
 from PySide6.QtWidgets import QHeaderView, QStyledItemDelegate, QStyleOptionViewItem, QTableView, QWidget
 
 from app.cards import disease_name
-from app.theme import Colours, Theme
+from app.theme import Colours, current_theme
 from app.translation import tr
 from app.viewmodels.rows_model import LEFT, RIGHT, SORT
 from core.percent import percent, stated
@@ -41,14 +41,13 @@ class ProbabilityBars(QWidget):
     several labels, each bar has the mark of its threshold, and those that reach it are coloured.
     """
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._theme = theme
         self._top: Sequence[tuple[str, float]] = ()
         self._given = True
         self._limits: Sequence[float] = ()
         self.setMinimumHeight(3 * self.line)
-        theme.changed.connect(self.update)
+        current_theme().changed.connect(self.update)
 
     @property
     def line(self) -> int:
@@ -69,7 +68,7 @@ class ProbabilityBars(QWidget):
         return QSize(240, 3 * self.line)
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: N802
-        colours, line = self._theme.colours, self.line
+        colours, line = current_theme().colours, self.line
         with QPainter(self) as painter:
             for at, (name, share) in enumerate(self._top):
                 limit = self._limits[at] if at < len(self._limits) else 0.0
@@ -91,9 +90,8 @@ class ProbabilityBars(QWidget):
 class BarDelegate(QStyledItemDelegate):
     """The cells of a table's column with a bar behind each number: its sort value divided by `highest`."""
 
-    def __init__(self, theme: Theme, table: QTableView, column: int) -> None:
+    def __init__(self, table: QTableView, column: int) -> None:
         super().__init__(table)
-        self._theme = theme
         self.highest = 1.0
         table.setItemDelegateForColumn(column, self)
         table.horizontalHeader().setSectionResizeMode(column, QHeaderView.ResizeMode.Fixed)
@@ -102,7 +100,7 @@ class BarDelegate(QStyledItemDelegate):
     def paint(
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
     ) -> None:
-        colours, area = self._theme.colours, option.rect.adjusted(4, 6, -4, -6)
+        colours, area = current_theme().colours, option.rect.adjusted(4, 6, -4, -6)
         colour = QColor(colours.accent)
         colour.setAlpha(110)
         painter.save()

@@ -17,7 +17,7 @@ from PySide6.QtGui import QColor, QIcon, QPainter, QPen, QPixmap
 from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QCheckBox, QGraphicsItem
 
-from app.theme import Theme, mixed
+from app.theme import current_theme, mixed
 from app.translation import tr
 from app.viewmodels.runs import Curve, Floats
 from app.widgets.chart import SIDES, make_chart, paint_chart
@@ -41,9 +41,9 @@ class CurvePlot(Wrapping):
     pyqtgraph's automatic ranging reads every curve twice per redraw.
     """
 
-    def __init__(self, theme: Theme, title: str) -> None:
+    def __init__(self, title: str) -> None:
         super().__init__()
-        self._theme, self.title = theme, label(title, "heading")
+        self.title = label(title, "heading")
         self._lines: dict[str, pg.PlotDataItem] = {}
         self._drawn: dict[str, tuple[float, ...]] = {}
         self.boxes: dict[str, QCheckBox] = {}
@@ -60,7 +60,7 @@ class CurvePlot(Wrapping):
         self._cache_axes(QGraphicsItem.CacheMode.DeviceCoordinateCache)
         self._legend = Flow()
         self.setLayout(column(self.title, self._legend, (self.plot, 1), spacing=4))
-        theme.changed.connect(self._paint)
+        current_theme().changed.connect(self._paint)
         self._paint()
 
     def hasHeightForWidth(self) -> bool:  # noqa: N802 (Qt's name)
@@ -124,13 +124,13 @@ class CurvePlot(Wrapping):
         self.plot.setTitle("&nbsp; ".join(  # the boxes above are not part of it
             f"<span style='color: {self._lines[curve.name].opts['pen'].color().name()}'>■</span> "
             f"{html.escape(tr(curve.name))}" for curve in shown
-        ), color=self._theme.colours.text)  # fmt: skip
+        ), color=current_theme().colours.text)  # fmt: skip
         self.plot.plotItem.layout.activate()
         if kind == ".svg":
             self._draw_vectors(buffer)
         else:
             exporter = ImageExporter(self.plot.plotItem)
-            exporter.parameters()["background"] = QColor(self._theme.colours.surface)
+            exporter.parameters()["background"] = QColor(current_theme().colours.surface)
             exporter.parameters()["width"] = IMAGE_WIDTH
             exporter.export(toBytes=True).save(buffer, "PNG")
         self.plot.setTitle(None)
@@ -179,11 +179,11 @@ class CurvePlot(Wrapping):
 
     def _style(self, name: str) -> None:
         place = self._place(name)
-        colours = self._theme.colours.curves
+        colours = current_theme().colours.curves
         colour = QColor(colours[place % len(colours)])
         faint = name == "each step"
         if faint:
-            colour = mixed(self._theme.colours.muted, self._theme.colours.surface, 0.43)
+            colour = mixed(current_theme().colours.muted, current_theme().colours.surface, 0.43)
         pen = pg.mkPen(colour, width=1 if faint else 2, style=STYLES[0 if faint else (place + 3) % len(STYLES)])
         if name == "training" or place == 0:
             pen.setStyle(Qt.PenStyle.SolidLine)
@@ -207,7 +207,7 @@ class CurvePlot(Wrapping):
         return QIcon(picture)
 
     def _paint(self) -> None:
-        colours = self._theme.colours
+        colours = current_theme().colours
         paint_chart(self.plot, colours, ticks=True)
         for axis in map(self.plot.getAxis, SIDES):
             axis.setStyle(tickAlpha=1.0, maxTickLevel=1)

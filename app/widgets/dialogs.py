@@ -13,7 +13,6 @@ from PySide6.QtWidgets import QTextBrowser, QWidget
 
 from app import resources, translation
 from app.task import Task
-from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.thumbnails import to_image
 from app.widgets.fields import SpinBox
@@ -47,10 +46,10 @@ MOST_GIGABYTES: Final = 10_000
 class StorageDialog(Dialog):
     """Decoded photos and compiled kernels of this user. Nothing is lost by clearing them."""
 
-    def __init__(self, parent: QWidget, theme: Theme) -> None:
+    def __init__(self, parent: QWidget) -> None:
         super().__init__(parent, tr("Storage"), 520, 260)
         self._base = user_cache_folder()
-        self.notice = Notice(theme)
+        self.notice = Notice()
         self.used = label("", wrap=True)
         self.limit = named(SpinBox(), tr("Limit for decoded photos"))
         self.limit.setRange(0, MOST_GIGABYTES)

@@ -11,7 +11,7 @@ from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent
 from PySide6.QtWidgets import QApplication, QFrame, QLabel, QProgressBar, QPushButton, QWidget
 
 from app import resources
-from app.theme import Theme
+from app.theme import current_theme
 from app.translation import sentence, stage_text, tr
 from app.viewmodels.process_model import ProcessModel
 from app.viewmodels.writing import Writing
@@ -22,9 +22,9 @@ from app.widgets.parts import Slot, button, label, open_file, progress_bar
 class Notice(QFrame):
     """Hidden without a message. `do` is the button of the next step, `copy` copies the details."""
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._theme, self._details = theme, ""
+        self._details = ""
         self._act: Callable[[], object] | None = None
         self._icon = QLabel()
         self.text = label("", wrap=True)
@@ -53,7 +53,7 @@ class Notice(QFrame):
             self.hide()
 
     def _show(self, role: str, text: str, details: str, verb: str, act: Callable[[], object] | None) -> None:
-        colours = self._theme.colours
+        colours = current_theme().colours
         icon, colour = ("warning", colours.danger) if role == "alarm" else ("check", colours.accent)
         self.setProperty("role", role)
         self.style().polish(self)

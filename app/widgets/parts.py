@@ -29,7 +29,7 @@ from PySide6.QtWidgets import (
 
 from app import resources
 from app.paths import PHOTO_FOLDERS
-from app.theme import Theme
+from app.theme import current_theme
 from app.translation import sentence
 from app.widgets.layouts import Flow, Item, Margins, centred, column, holding, row
 from core.storage import inside_photos, unused
@@ -90,7 +90,7 @@ def card(*items: Item, role: str = "card", spacing: int = 8, margins: Margins = 
     return frame
 
 
-def action_button(action: QAction, theme: Theme, icon: str = "", primary: bool = False) -> QPushButton:
+def action_button(action: QAction, icon: str = "", primary: bool = False) -> QPushButton:
     """A button for an action: text, tooltip with shortcut, state, effect. The action's data name a changing icon."""
     button = Button()
     button.setProperty("role", "primary" if primary else "")
@@ -105,13 +105,13 @@ def action_button(action: QAction, theme: Theme, icon: str = "", primary: bool =
         if button.parent() is not None:  # without a parent it would flash as a window of its own
             button.setVisible(action.isVisible())
         if icon:
-            colours = theme.colours
+            colours = current_theme().colours
             shade = colours.on_accent if primary and action.isEnabled() else colours.text
             name = action.data() or icon
             button.setIcon(resources.icon(name, shade if action.isEnabled() else colours.muted, gap=0.25))
 
     action.changed.connect(refresh)
-    theme.changed.connect(Slot(button, refresh).call)
+    current_theme().changed.connect(Slot(button, refresh).call)
     button.clicked.connect(action.trigger)
     refresh()
     return button
@@ -268,19 +268,20 @@ class Figure(QFrame):
 class EmptyPlace(QWidget):
     """The content of an empty page: a drawing, what the page is for, and what to do."""
 
-    def __init__(self, theme: Theme, icon: str, title: str, text: str, *widgets: QWidget) -> None:
+    def __init__(self, icon: str, title: str, text: str, *widgets: QWidget) -> None:
         super().__init__()
-        self._theme, self._icon = theme, icon
+        self._icon = icon
         self._drawing, self._texts = QLabel(), (label(title, "heading", wrap=True), label(text, "muted", wrap=True))
         for one in self._texts:
             one.setAlignment(Qt.AlignmentFlag.AlignHCenter)
             one.setFixedWidth(336)
         self.column = centred(self._drawing, *self._texts, holding(row(*widgets, margins=(0, 4, 0, 0))))
         self.setLayout(self.column)
-        theme.changed.connect(self._draw)
+        current_theme().changed.connect(self._draw)
         self._draw()
 
     def _draw(self) -> None:
         for one in self._texts:
             one.setMinimumHeight(one.heightForWidth(one.width()))
-        self._drawing.setPixmap(resources.pixmap(self._icon, self._theme.colours.accent, 56, self.devicePixelRatioF()))
+        colour, ratio = current_theme().colours.accent, self.devicePixelRatioF()
+        self._drawing.setPixmap(resources.pixmap(self._icon, colour, 56, ratio))

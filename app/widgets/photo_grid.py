@@ -13,7 +13,7 @@ from PySide6.QtGui import QColor, QPainter, QPainterPath, QPaintEvent, QPen, QRe
 from PySide6.QtWidgets import QInputDialog, QListView, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from app.cards import disease_name
-from app.theme import Theme
+from app.theme import current_theme
 from app.translation import tr
 from app.viewmodels.photos import EXCLUDED, MARK, PATH
 from app.viewmodels.thumbnails import Thumbnails
@@ -33,9 +33,9 @@ class CellSize(QStyledItemDelegate):
 class PhotoGrid(QListView):
     """Cells of equal size; Qt measures one. A double click or Enter activates a photo."""
 
-    def __init__(self, theme: Theme, thumbnails: Thumbnails, name: str) -> None:
+    def __init__(self, thumbnails: Thumbnails, name: str) -> None:
         super().__init__()
-        self._theme, self._thumbnails = theme, thumbnails
+        self._thumbnails = thumbnails
         self.setAccessibleName(name)
         self.setFlow(QListView.Flow.LeftToRight)
         self.setWrapping(True)
@@ -48,7 +48,7 @@ class PhotoGrid(QListView):
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.verticalScrollBar().setSingleStep(CELL.height() // 3)
         thumbnails.ready.connect(self._on_ready)  # not a lambda: pictures may arrive after the grid was deleted
-        theme.changed.connect(self.viewport().update)
+        current_theme().changed.connect(self.viewport().update)
 
     def _on_ready(self, path: str) -> None:
         self.viewport().update()
@@ -94,7 +94,7 @@ class PhotoGrid(QListView):
                 self._paint_cell(painter, index)
 
     def _paint_cell(self, painter: QPainter, index: QModelIndex) -> None:
-        colours, cell = self._theme.colours, self.visualRect(index)
+        colours, cell = current_theme().colours, self.visualRect(index)
         place = QRect(cell.left() + (cell.width() - PHOTO) // 2, cell.top() + 8, PHOTO, PHOTO)
         area = place.adjusted(-5, -5, 5, 27)
         chosen = self.selectionModel().isSelected(index)
@@ -121,7 +121,7 @@ class PhotoGrid(QListView):
         self._paint_texts(painter, index, area, place)
 
     def _paint_texts(self, painter: QPainter, index: QModelIndex, area: QRect, place: QRect) -> None:
-        colours, mark = self._theme.colours, index.data(MARK)
+        colours, mark = current_theme().colours, index.data(MARK)
         if mark:
             tag = QRect(place.left(), place.bottom() - 19, PHOTO, 20)
             background = QColor(colours.surface)

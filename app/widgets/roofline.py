@@ -11,7 +11,7 @@ import pyqtgraph as pg
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QColor
 
-from app.theme import Theme
+from app.theme import current_theme
 from app.translation import tr
 from app.widgets.chart import SIDES, make_chart, paint_chart
 from app.widgets.layouts import Wrapping, column
@@ -49,9 +49,8 @@ class Roof:
 class Roofline(Wrapping):
     """Both axes are logarithmic; the mouse moves nothing."""
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._theme = theme
         self._points: Sequence[Point] = ()
         self._roofs: Sequence[Roof] = ()
         self.names: list[tuple[float, str]] = []
@@ -74,7 +73,7 @@ class Roofline(Wrapping):
     def _draw(self) -> None:
         points = self._points
         self.plot.clear()
-        paint_chart(self.plot, self._theme.colours)
+        paint_chart(self.plot, current_theme().colours)
         if not points:
             for side in SIDES:
                 self.plot.getAxis(side).setTicks([[]])
@@ -91,7 +90,7 @@ class Roofline(Wrapping):
             self.plot.plot([left, ridge, right], [peak + left - ridge, peak, peak], pen=pen, antialias=True)
         self.plot.addItem(pg.ScatterPlotItem(
             x=across, y=heights, size=[point.size for point in points], antialias=True,
-            brush=[pg.mkBrush(QColor(point.colour)) for point in points], pen=pg.mkPen(self._theme.colours.surface),
+            brush=[pg.mkBrush(QColor(point.colour)) for point in points], pen=pg.mkPen(current_theme().colours.surface),
             hoverable=True, data=points, tip=lambda x, y, data: data.tip,
         ))  # fmt: skip
         low, high = min(heights) - 0.3, max([*heights, *peaks]) + 0.3
@@ -102,8 +101,8 @@ class Roofline(Wrapping):
         for at, name in self.names:
             width = int(self.plot.getViewBox().width() * (right - begin) / (right - left)) - NAME_HEIGHT // 2
             shown = self.fontMetrics().elidedText(name, Qt.TextElideMode.ElideRight, width)
-            text = pg.TextItem(shown, color=self._theme.colours.text, anchor=(0, 0.5),
-                               fill=pg.mkBrush(self._theme.colours.surface))  # fmt: skip
+            text = pg.TextItem(shown, color=current_theme().colours.text, anchor=(0, 0.5),
+                               fill=pg.mkBrush(current_theme().colours.surface))  # fmt: skip
             text.setPos(begin, low + at * (high - low) / room)
             self.plot.addItem(text)
 

@@ -100,10 +100,6 @@ class GroupedPhotos:
         """The labels of the dataset, those of equal label sets by one number, int ``(N,)``."""
         return self.dataset.labels if self.sets is None else self.sets.merge_equal(self.dataset.labels)
 
-    def true_labels(self, classes: Sequence[str]) -> Array:
-        """What predictions of these classes on the usable photos are compared with, as `Dataset.labels_among`."""
-        return np.asarray(self.dataset.labels_among(classes, self.sets is not None)[self.cache.kept])
-
 
 def name_outputs(dataset: Dataset, sets: LabelSets | None) -> tuple[str, ...]:
     """The names that a network for these photos predicts: the classes, or the labels of photos with several."""

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from core.diagnosis.model_identity import ModelIdentity, as_fields
 from core.diagnosis.plant import Plant
-from core.diagnosis.prediction import ClassProbability, Diagnosis, LeafDiagnosis
+from core.diagnosis.prediction import Diagnosis, LeafDiagnosis
 from core.diagnosis.severity import grade
-from core.diagnosis.verdict import TOP, UNFAMILIAR, describe_leaves
+from core.diagnosis.verdict import TOP, UNFAMILIAR, ClassProbability, describe_leaves
 from core.percent import SPACE, percent, stated
 from core.text import csv_text, json_line, printable
 

@@ -17,7 +17,7 @@ from core.data.field_photos import describe_field, open_field, scan_field
 from core.data.label_sets import join_labels, name_labels
 from core.data.manifest import list_settings
 from core.data.photo_groups import find_groups
-from core.data.preparation import GroupedPhotos
+from core.data.preparation import GroupedPhotos, PhotoSet
 from core.data.source import open_photos
 from core.data.split import read_split
 from core.diagnosis.calibration import label_thresholds, measure_reliability
@@ -30,10 +30,10 @@ from core.diagnosis.metrics import (
     subsets_by_setting,
 )
 from core.diagnosis.model_file import ModelFile, check_classes
-from core.diagnosis.prediction import Prediction, Predictor
+from core.diagnosis.prediction import Predictor
 from core.diagnosis.thresholds import without_leaf
-from core.diagnosis.training_photos import Overlap, describe_overlap, measure_overlap
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE
+from core.diagnosis.training_photos import Overlap, TrainingPhotos, describe_overlap, measure_overlap
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, Prediction
 from core.errors import DataError
 from core.ops.contract import Array
 from core.percent import rounded
@@ -138,53 +138,64 @@ def evaluate_model(
     `fallback`. Classes are matched by name. Raises DataError if the photos have classes that the model does not have.
     """
     scanned = scan_field(config)
-    dataset, cache, kept, lost = _open_split(config, split, model.source_side, fallback)
-    labels = _match_classes(model, dataset, kept)
+    photos, kept, lost = _open_split(config, split, model, fallback)
     own = None if scanned is None else open_field(scanned, model.classes, model.source_side, config, model.multilabel)
-    unseen, field, answered, own_right = None, None, None, np.zeros(0, bool)
+    labels, field, answered = _true_labels(photos.dataset, kept, model), None, None
     with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:
-        predictions, stated, logits = _predict(made, cache, kept)
-        groups, evaluated = find_groups(dataset, cache)[0], [("judged", cache.content[kept])]
-        figures, right = evaluate_logits(logits, labels, model, groups[kept])
-        new = model.learned.unseen(cache.content, groups, kept) if model.learned else np.ones(len(kept), bool)
-        if 0 < new.sum() < len(kept):
-            unseen, _ = evaluate_logits(logits[new], labels[new], model, groups[kept][new])
-        places = subsets_by_setting(right, labels, model.classes, list_settings(dataset, kept), groups[kept])
+        predictions, stated, logits = _predict(made, photos.cache, kept)
+        result, evaluated = evaluate_rows(logits, photos, kept, model, model.learned), [("judged", photos, kept)]
+        right = np.array([correct for _, correct in result.outcomes])
         if own is not None:
-            field, own_right = evaluate_field(_predict(made, own.cache, own.cache.kept)[2], own, model)
-            evaluated.append(("field", own.cache.content[own.cache.kept]))
+            evaluated.append(("field", own, own.cache.kept))
+            field = evaluate_rows(_predict(made, own.cache, own.cache.kept)[2], own, own.cache.kept, model)
         if coverage is not None:
-            words = [made.decide(prediction, coverage).word for prediction in predictions]
+            rule = replace(made.rule, coverage=coverage)
+            words = [rule.decide(prediction).word for prediction in predictions]
             own_curve = model.thresholds is not None and not model.multilabel
             answered = replace(measure_coverage(words, labels, right, model.classes, coverage), measured=own_curve)
-    overlap = measure_overlap(model.learned, evaluated)
+    overlap = measure_overlap(model.learned, [(name, of.cache.content[rows]) for name, of, rows in evaluated])
     known = describe_overlap("The model", model.learned, overlap)
-    if overlap and (related := int((~new).sum()) - overlap[0].learned):
-        known += (f"Data leakage: {related} photos have one of the same group in training. The accuracy is too high.",)
-    reliability = measure_reliability(stated, labels, groups[kept])
-    return Evaluation(
-        figures, places=places, field=field, unseen=unseen, answered=answered, overlap=overlap, known=known,
+    if model.learned is not None and overlap:
+        new = model.learned.unseen(photos.cache.content, photos.groups, kept)
+        if related := int((~new).sum()) - overlap[0].learned:
+            known += (f"Data leakage: {related} photos have one of the same group in training. The accuracy is too "
+                      "high.",)  # fmt: skip
+    reliability = measure_reliability(stated, labels, photos.groups[kept])
+    return replace(
+        result, field=None if field is None else field.figures, answered=answered, overlap=overlap, known=known,
         calibration_error=reliability.error, chance_error=reliability.chance,
-        mistakes=_mistakes(stated, dataset, kept[~right], np.flatnonzero(~right), model),
-        outcomes=tuple(zip((one.tobytes() for _, found in evaluated for one in found), (*right, *own_right),
-                           strict=True)),
-    ), tuple(filter(None, (describe_skipped(cache.skipped), lost, *describe_field(own))))  # fmt: skip
+        mistakes=_mistakes(stated, photos.dataset, kept[~right], np.flatnonzero(~right), model),
+        outcomes=result.outcomes + (() if field is None else field.outcomes),
+    ), tuple(filter(None, (describe_skipped(photos.cache.skipped), lost, *describe_field(own))))  # fmt: skip
 
 
-def _match_classes(model: ModelFile, dataset: Dataset, kept: Array) -> Array:
-    """The labels of the photos `kept` among the model's classes. Raises DataError if it does not have one of them."""
-    named = [dataset.classes[i] for i in np.unique(dataset.labels[kept])]
-    check_classes(model, [label for name in named for label in name_labels(name, model.multilabel)])
-    return np.asarray(dataset.labels_among(model.classes, model.multilabel)[kept])
+def evaluate_rows(
+    logits: Array, photos: GroupedPhotos | PhotoSet, rows: Array, model: ModelFile,
+    learned: TrainingPhotos | None = None,
+) -> Evaluation:  # fmt: skip
+    """Evaluate calibrated logits ``(N, classes)`` of these rows; learned: the photos that the model was trained on."""
+    labels, groups, thresholds = _true_labels(photos.dataset, rows, model), photos.groups[rows], label_thresholds(model)
+    right, unseen = find_correct(logits, labels, thresholds), None
+    new = np.ones(len(rows), bool) if learned is None else learned.unseen(photos.cache.content, photos.groups, rows)
+    if 0 < new.sum() < len(rows):
+        unseen = compute_metrics(logits[new], labels[new], model.classes, thresholds, groups[new])
+    return Evaluation(
+        compute_metrics(logits, labels, model.classes, thresholds, groups), unseen=unseen,
+        places=subsets_by_setting(right, labels, model.classes, list_settings(photos.dataset, rows), groups),
+        outcomes=tuple(zip((content.tobytes() for content in photos.cache.content[rows]), right.tolist(), strict=True)),
+    )  # fmt: skip
 
 
-def _open_split(config: RunConfig, split: str, side: int, fallback: str) -> tuple[Dataset, PhotoCache, Array, str]:
-    """Open the photos of `config`, and select those of the split, as `read_split`. Raises DataError if none is left."""
+def _open_split(config: RunConfig, split: str, model: ModelFile, fallback: str) -> tuple[GroupedPhotos, Array, str]:
+    """Open the photos of `config`, and select those of the split, as `read_split`.
+
+    Raises DataError if none is left, or if the model does not have a class of them.
+    """
     dataset = open_photos(config.data, config.label, config.where)
     file = config.split or (fallback if np.all(dataset.splits == UNSPLIT) else "")
     if split and not file:
         dataset = dataset.take(dataset.rows(SPLIT_NAMES[split]))
-    cache = open_cache(dataset, side, folder=config.cache, threads=config.threads)
+    cache = open_cache(dataset, model.source_side, folder=config.cache, threads=config.threads)
     kept, lost = cache.kept, ""
     if split and file:
         splits, lost = read_split(Path(file), dataset, cache, bool(config.where))
@@ -192,7 +203,13 @@ def _open_split(config: RunConfig, split: str, side: int, fallback: str) -> tupl
     if not len(kept):
         reason = f" ({reasons(cache.skipped)})" if cache.skipped else ""
         raise DataError(f"There are no {split + ' ' if split else ''}photos in {config.data} to evaluate on{reason}.")
-    return dataset, cache, kept, lost
+    named = [dataset.classes[i] for i in np.unique(dataset.labels[kept])]
+    check_classes(model, [label for name in named for label in name_labels(name, model.multilabel)])
+    return GroupedPhotos(dataset, cache, *find_groups(dataset, cache)), kept, lost
+
+
+def _true_labels(dataset: Dataset, rows: Array, model: ModelFile) -> Array:
+    return np.asarray(dataset.labels_among(model.classes, model.multilabel)[rows])
 
 
 def _predict(predictor: Predictor, cache: PhotoCache, rows: Array) -> tuple[list[Prediction], Array, Array]:
@@ -214,15 +231,3 @@ def _mistakes(table: Array, dataset: Dataset, rows: Array, places: Array, model:
         word = join_labels([model.classes[at] for at in predicted]) if predicted else NOT_SURE
         found.append(Mistake(dataset.path(row), dataset.label(row), word, float(stated[predicted].max(initial=0.0))))
     return tuple(sorted(found, key=lambda mistake: -mistake.probability))
-
-
-def evaluate_logits(logits: Array, labels: Array, model: ModelFile, groups: Array) -> tuple[Metrics, Array]:
-    """The metrics of calibrated logits ``(N, classes)``, and which predictions are correct, bool ``(N,)``."""
-    thresholds = label_thresholds(model)
-    return (compute_metrics(logits, labels, model.classes, thresholds, groups),
-            find_correct(logits, labels, thresholds))  # fmt: skip
-
-
-def evaluate_field(logits: Array, field: GroupedPhotos, model: ModelFile) -> tuple[Metrics, Array]:
-    """`evaluate_logits` of the usable field photos."""
-    return evaluate_logits(logits, field.true_labels(model.classes), model, field.groups[field.cache.kept])

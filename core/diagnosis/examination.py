@@ -19,11 +19,11 @@ from core.diagnosis.class_map import ClassMapper
 from core.diagnosis.features import feature_node
 from core.diagnosis.leaf_detector import MARGIN, LeafDetector, choose_leaves, cut_square
 from core.diagnosis.model_file import ModelFile
-from core.diagnosis.prediction import ClassProbability, Diagnosis, LeafDiagnosis, Prediction, Predictor, list_top
+from core.diagnosis.prediction import Diagnosis, LeafDiagnosis, Predictor
 from core.diagnosis.segmentation import leaf_box, segment, segment_leaves
 from core.diagnosis.severity import Severity
 from core.diagnosis.thresholds import COVERAGE
-from core.diagnosis.verdict import NO_LEAF, Verdict, count_findings
+from core.diagnosis.verdict import NO_LEAF, ClassProbability, Prediction, Verdict, count_findings
 from core.ops.contract import Array
 
 CROP_BELOW: Final = 0.55
@@ -38,20 +38,19 @@ SEVERAL: Final = 640
 class Examination:
     """The examination of one photo.
 
-    top: the most probable classes; probabilities: calibrated, of all classes; photo: the examined square, uint8 RGB
-    ``(side, side, 3)``; box: y0, x0, y1, x1 of it as shares of the whole centred square; regions: estimated number of
-    leaves; faults: of the photo itself, as sentences; leaves: diagnoses of several leaves, the worst first. With
-    `leaves`, verdict, probabilities and familiarity are the first leaf's, masks are of all leaves, and lesion_leaf,
-    uint8 ``(side, side)``, has for each lesion the number of its leaf, from 1, whatever its verdict.
+    top: the most probable classes; photo: the examined square, uint8 RGB ``(side, side, 3)``; box: y0, x0, y1, x1 of
+    it as shares of the whole centred square; regions: estimated number of leaves; faults: of the photo itself, as
+    sentences; leaves: diagnoses of several leaves, the worst first. With `leaves`, verdict and prediction are the first
+    leaf's, masks are of all leaves, and lesion_leaf, uint8 ``(side, side)``, has for each lesion the number of its
+    leaf, from 1, whatever its verdict.
     """
 
     verdict: Verdict
     top: tuple[ClassProbability, ...]
-    probabilities: Array
+    prediction: Prediction
     photo: Array
     box: Box
     severity: Severity
-    familiarity: float
     regions: int = 1
     faults: tuple[str, ...] = ()
     leaves: tuple[LeafDiagnosis, ...] = ()
@@ -72,45 +71,42 @@ class Examination:
 
 
 class Examiner:
-    """A model loaded for examinations, one photo at a time. Close it to free the memory."""
+    """A model loaded for examinations, one photo at a time; arguments as of `Predictor`. `close` frees the memory."""
 
-    def __init__(self, model: ModelFile, *, device: str = "cpu", threads: int = 0, known_crop: str = "") -> None:
+    def __init__(
+        self, model: ModelFile, *, device: str = "cpu", threads: int = 0, coverage: float = COVERAGE,
+        known_crop: str = "",
+    ) -> None:  # fmt: skip
         self.model = model
         self.map_node = feature_node(model.graph)
         self.predictor = Predictor(
             model, device=device, threads=threads, outputs=(self.map_node,) if self.map_node else (),
-            known_crop=known_crop,
+            coverage=coverage, known_crop=known_crop,
         )  # fmt: skip
         self._open_detector = partial(LeafDetector, device=device, threads=threads)
         self._open_mapper = partial(ClassMapper, model, device=device, threads=threads)
         self._detector: LeafDetector | None = None
         self._mapper: ClassMapper | None = None
 
-    def examine(
-        self, rgb: Array, *, crop: bool = True, leaves: bool = False, coverage: float = COVERAGE
-    ) -> Examination:
-        """Examine a uint8 RGB photo of any size.
-
-        crop: crop to a small leaf first; leaves: diagnose each of several leaves; coverage: share of validation photos
-        with a diagnosis, 0..1, which sets the confidence threshold.
-        """
-        found = (self._examine_leaves(rgb, coverage) if leaves else None) or self._examine_photo(rgb, crop, coverage)
+    def examine(self, rgb: Array, *, crop: bool = True, leaves: bool = False) -> Examination:
+        """Examine a uint8 RGB photo of any size. crop: crop to a small leaf first; leaves: diagnose each of several."""
+        found = (self._examine_leaves(rgb) if leaves else None) or self._examine_photo(rgb, crop)
         return replace(found, faults=photo_faults(rgb))
 
     def examine_file(
-        self, path: str, *, crop: bool = True, leaves: bool = False, coverage: float = COVERAGE
+        self, path: str, *, crop: bool = True, leaves: bool = False
     ) -> tuple[Diagnosis, Examination | None]:
         """The diagnosis of one file, and its examination, None if it cannot be read."""
         begin = time.perf_counter()
         try:
             side, part = (SEVERAL, MARGINS) if leaves else (LARGE, SQUARE)
             rgb = read_photo(path, side, 2 * side, part)
-            found = self.examine(rgb, crop=crop, leaves=leaves, coverage=coverage)
+            found = self.examine(rgb, crop=crop, leaves=leaves)
         except PhotoError as error:
             return Diagnosis(path, error=str(error)), None
         return Diagnosis(
             path, found.verdict.word, found.top, 1000 * (time.perf_counter() - begin), reason=found.verdict.reason,
-            prediction=Prediction(found.probabilities, found.familiarity), diseased=found.diseased,
+            prediction=found.prediction, diseased=found.diseased,
             grade=None if found.diseased is None else found.severity.grade, notes=found.warnings, leaves=found.leaves,
         ), found
 
@@ -136,12 +132,12 @@ class Examiner:
     def _compute_features(self, photo: Array) -> Array:
         return np.asarray(self.predictor.predict(square(photo, self.model.source_side)[None])[self.map_node or ""][0])
 
-    def _examine_photo(self, rgb: Array, crop: bool, coverage: float) -> Examination:
+    def _examine_photo(self, rgb: Array, crop: bool) -> Examination:
         photo, severity, box, regions = self._frame(rgb, crop)
         (prediction,) = self.predictor.predict_calibrated(photo[None])
-        return self._examine_square(photo, severity, box, regions, prediction, coverage)
+        return self._examine_square(photo, severity, box, regions, prediction)
 
-    def _examine_leaves(self, rgb: Array, coverage: float) -> Examination | None:
+    def _examine_leaves(self, rgb: Array) -> Examination | None:
         """The worst finding, with masks of all leaves; None if fewer than two are found."""
         self._detector = self._detector or self._open_detector()
         found, side = choose_leaves(self._detector.find(rgb), rgb.shape), self.model.source_side
@@ -151,19 +147,19 @@ class Examiner:
         with ThreadPoolExecutor(2) as pool:  # segmentation uses one core, the network not always all
             masks = pool.map(segment, photos)
             predictions = self.predictor.predict_calibrated(np.stack(photos), cut=True)
-        examined = [(leaf.box, self._examine_square(photo, mask, box, 1, prediction, coverage)) for
+        examined = [(leaf.box, self._examine_square(photo, mask, box, 1, prediction)) for
                     leaf, photo, mask, box, prediction in zip(found, photos, masks, boxes, predictions, strict=True)]
         examined = [(box, one) for box, one in examined if one.verdict.word != NO_LEAF]
         return _join(square(halve(rgb, side), side), examined) if len(examined) > 1 else None
 
     def _examine_square(
-        self, photo: Array, severity: Severity, box: Box, regions: int, prediction: Prediction, coverage: float
+        self, photo: Array, severity: Severity, box: Box, regions: int, prediction: Prediction
     ) -> Examination:
-        verdict, probabilities = self.predictor.decide(prediction, coverage), prediction.probabilities
-        top = list_top(probabilities, self.predictor.thresholds, self.model.classes)
+        rule = self.predictor.rule
+        verdict = rule.decide(prediction)
         if verdict.word == NO_LEAF:  # there is no leaf to measure or to compare the class map with
             severity, regions = Severity(*np.zeros((2, *photo.shape[:2]), np.bool_)), 0
-        return Examination(verdict, top, probabilities, photo, box, severity, prediction.familiar, regions=regions)
+        return Examination(verdict, rule.list_top(prediction), prediction, photo, box, severity, regions)
 
     def _frame(self, rgb: Array, crop: bool) -> tuple[Array, Severity, Box, int]:
         """The square to examine, its masks, its box in the whole square, and the number of leaves there."""
@@ -181,7 +177,7 @@ class Examiner:
 def _join(photo: Array, leaves: Sequence[tuple[Box, Examination]]) -> Examination:
     ranks = [word for word, _ in count_findings([one.verdict.word for _, one in leaves])]
     leaves = sorted(leaves, key=lambda pair: (ranks.index(pair[1].verdict.word), -pair[1].top[0].probability))
-    diagnoses = tuple(LeafDiagnosis(box, one.verdict, one.top, Prediction(one.probabilities, one.familiarity),
+    diagnoses = tuple(LeafDiagnosis(box, one.verdict, one.top, one.prediction,
                                     one.severity.percent if one.severity.leaf.any() else None)
                       for box, one in leaves)  # fmt: skip
     found, side = [one for _, one in leaves], len(photo)

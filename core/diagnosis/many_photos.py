@@ -197,7 +197,7 @@ def compute_part(job: Job, part: Part) -> tuple[int, int]:
     """Diagnose and write a part; returns the numbers of all and of unreadable photos. InputError: all are gone."""
     with PREDICTING:
         predictor, identity = _load(job)
-        diagnoses = list(predictor.diagnose(part.paths, coverage=job.coverage))
+        diagnoses = list(predictor.diagnose(part.paths))
         if not any(map(os.path.exists, part.paths)):  # written, they would count as done
             raise InputError(f"{part.paths[0]} and all photos listed with it are gone. Connect the disk they are on, "
                              "then start the same command again; it computes what is missing.")  # fmt: skip
@@ -214,7 +214,7 @@ def compute_by_local_worker(job: Job, part: Part) -> tuple[int, int]:
 
 def _load(job: Job) -> tuple[Predictor, ModelIdentity]:
     """The model of a job, which stays loaded until a job has another. Raises InputError if its file was replaced."""
-    job, path = replace(job, folder="", coverage=0.0), Path(job.model)
+    job, path = replace(job, folder=""), Path(job.model)
     if job not in LOADED:
         while LOADED:
             LOADED.popitem()[1][0].close()
@@ -223,7 +223,7 @@ def _load(job: Job) -> tuple[Predictor, ModelIdentity]:
             raise InputError(f"{path} was replaced while photos were diagnosed with it. Restore the file, or choose "
                              "another folder with --out.")  # fmt: skip
         LOADED[job] = Predictor(network, device=device, batch=BATCH[device], threads=job.threads,
-                                known_crop=job.known_crop), identity  # fmt: skip
+                                coverage=job.coverage, known_crop=job.known_crop), identity  # fmt: skip
     return LOADED[job]
 
 

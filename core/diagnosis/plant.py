@@ -20,9 +20,8 @@ import numpy as np
 
 from core.data.photo_format import HEAD, taken_at
 from core.diagnosis.metrics import softmax
-from core.diagnosis.prediction import ClassProbability, Diagnosis, Prediction, list_top
-from core.diagnosis.thresholds import Thresholds
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE, Verdict, decide_verdict
+from core.diagnosis.prediction import Diagnosis
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, ClassProbability, DecisionRule, Prediction, Verdict
 from core.ops.contract import Array
 
 FOLDER, TIME = "folder", "time"
@@ -86,11 +85,9 @@ def pool_probabilities(probabilities: Array, multilabel: bool = False) -> Array:
     return np.where(probabilities.any(axis=0), pooled, 0.0)
 
 
-def diagnose_plant(
-    name: str, photos: Sequence[Prediction], thresholds: Thresholds | None, classes: Sequence[str], coverage: float
-) -> Plant:
+def diagnose_plant(name: str, photos: Sequence[Prediction], rule: DecisionRule) -> Plant:
     """Pool the photos of a plant that show a leaf of a known kind; with none of these the plant has no diagnosis."""
-    used, refused = list(photos), NOT_SURE
+    used, refused, thresholds = list(photos), NOT_SURE, rule.thresholds
     if thresholds is not None:
         bare, least = thresholds.no_leaf_class, thresholds.no_leaf
         leaves = [p for p in photos if bare < 0 or p.probabilities[bare] < least]
@@ -99,21 +96,17 @@ def diagnose_plant(
     if not used:
         return Plant(name, len(photos), 0, Verdict(refused, NOTHING[refused]))
     pooled = pool_probabilities(np.stack([p.probabilities for p in used]), bool(thresholds and thresholds.labels))
-    familiar = max(p.familiar for p in used)
-    verdict = decide_verdict(pooled, familiar, thresholds, classes, coverage)
-    return Plant(name, len(photos), len(used), verdict, list_top(pooled, thresholds, classes))
+    prediction = Prediction(pooled, max(p.familiar for p in used))
+    return Plant(name, len(photos), len(used), rule.decide(prediction), rule.list_top(prediction))
 
 
-def diagnose_plants(
-    diagnoses: Iterable[Diagnosis], names: Sequence[str], thresholds: Thresholds | None, classes: Sequence[str],
-    coverage: float,
-) -> list[Plant]:
+def diagnose_plants(diagnoses: Iterable[Diagnosis], names: Sequence[str], rule: DecisionRule) -> list[Plant]:
     """One plant for each of the `names`, one name for each diagnosis; a photo counts once, an unreadable one never."""
     photos: dict[str, dict[str, Prediction]] = {}
     for diagnosis, name in zip(diagnoses, names, strict=True):
         if diagnosis.prediction is not None:
             photos.setdefault(name, {})[os.path.realpath(diagnosis.path)] = diagnosis.prediction
-    plants = [diagnose_plant(name, [*found.values()], thresholds, classes, coverage) for name, found in photos.items()]
+    plants = [diagnose_plant(name, [*found.values()], rule) for name, found in photos.items()]
     titles = _titles([plant.name for plant in plants])
     return [replace(plant, title=title) for plant, title in zip(plants, titles, strict=True)]
 

@@ -20,31 +20,13 @@ from core.diagnosis.calibration import state_probabilities
 from core.diagnosis.context_features import read_context
 from core.diagnosis.familiarity import read_familiarity
 from core.diagnosis.features import find_nodes
-from core.diagnosis.known_crop import restrict
 from core.diagnosis.model_file import ModelFile, read_model
-from core.diagnosis.thresholds import COVERAGE, Thresholds
-from core.diagnosis.verdict import Verdict, decide_verdict, rank_classes
+from core.diagnosis.thresholds import COVERAGE
+from core.diagnosis.verdict import ClassProbability, DecisionRule, Prediction, Verdict
 from core.errors import ModelFileError
 from core.ops.contract import Array
 from core.plan import compile_plan
 from core.program import fold_batch_norm, fold_weights
-
-
-@dataclass(frozen=True, slots=True)
-class ClassProbability:
-    """A class and its calibrated probability, 0..1; threshold: from which a photo has it, where it may have several."""
-
-    label: str
-    probability: float
-    threshold: float | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Prediction:
-    """Calibrated probabilities ``(classes,)`` of a photo, and its familiarity (`core.diagnosis.familiarity`)."""
-
-    probabilities: Array
-    familiar: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,8 +68,8 @@ class Diagnosis:
 
 
 class Predictor:
-    """A model loaded on a device. `batch` is the largest batch; `close` frees the memory. Predictions for a known crop
-    are among its classes only (`core.diagnosis.known_crop`).
+    """A model loaded on a device. `batch` is the largest batch; `close` frees the memory. coverage, known_crop: of the
+    `DecisionRule`; predictions for a known crop are among its classes only.
 
     All predictions of a model are made here, so that they average the views that the model needs. If the model file has
     thresholds, the verdict may be "not sure" or "no leaf"; else it is a class with a probability of at least 0.5, or
@@ -96,11 +78,11 @@ class Predictor:
 
     def __init__(
         self, model: ModelFile, *, device: str = "cpu", batch: int = 1, threads: int = 0, outputs: Sequence[str] = (),
-        known_crop: str = "",
+        coverage: float = COVERAGE, known_crop: str = "",
     ) -> None:  # fmt: skip
-        self.model, self.batch, self.known_crop = model, batch, known_crop
+        self.model, self.batch = model, batch
         self._decoders = threads or READERS.most
-        self.thresholds = model.thresholds
+        self.rule = DecisionRule(model.classes, model.thresholds, coverage, known_crop)
         self.nodes, self._familiarity = find_nodes(model.graph), read_familiarity(model)
         outputs = tuple(dict.fromkeys((*outputs, *self._familiarity.needed(self.nodes))))
         self.plan: Plan = compile_plan(
@@ -124,15 +106,12 @@ class Predictor:
         """Calibrated probabilities, float64 ``(N, classes)``."""
         return state_probabilities(self.model, self.predict(photos)["logits"])
 
-    def diagnose(self, paths: Iterable[str], *, coverage: float = COVERAGE) -> Iterator[Diagnosis]:
-        """Yield one diagnosis per photo file, in order; `error` is set for a photo that cannot be read.
-
-        `coverage` selects the confidence threshold: the share of validation photos with a diagnosis, 0..1.
-        """
+    def diagnose(self, paths: Iterable[str]) -> Iterator[Diagnosis]:
+        """Yield one diagnosis per photo file, in order; `error` is set for a photo that cannot be read."""
         ahead = max(self.batch, self._decoders)
         with closing(map_ahead(self._read, paths, self._decoders, ahead)) as read:
             while chunk := list(itertools.islice(read, self.batch)):
-                yield from self._diagnose(chunk, coverage)
+                yield from self._diagnose(chunk)
 
     def close(self) -> None:
         self.plan.close()
@@ -155,7 +134,7 @@ class Predictor:
             return Diagnosis(path, error=str(error)), None
         return Diagnosis(path, milliseconds=1000 * (time.perf_counter() - begin)), photo
 
-    def _diagnose(self, read: Sequence[tuple[Diagnosis, Array | None]], coverage: float) -> Iterator[Diagnosis]:
+    def _diagnose(self, read: Sequence[tuple[Diagnosis, Array | None]]) -> Iterator[Diagnosis]:
         photos = [photo for _, photo in read if photo is not None]
         begin = time.perf_counter()
         predictions = iter(self.predict_calibrated(np.stack(photos)) if photos else ())
@@ -165,23 +144,17 @@ class Predictor:
                 yield item
                 continue
             prediction = next(predictions)
-            verdict = self.decide(prediction, coverage)
-            top = list_top(prediction.probabilities, self.thresholds, self.model.classes)
+            verdict, top = self.rule.decide(prediction), self.rule.list_top(prediction)
             yield replace(item, verdict=verdict.word, top=top, milliseconds=item.milliseconds + share,
                           reason=verdict.reason, prediction=prediction)  # fmt: skip
 
     def predict_calibrated(self, photos: Array, cut: bool = False) -> list[Prediction]:
         """Predictions for photos uint8 ``(N, side, side, 3)``. cut: they are leaves cut from photos of several. One
         view is enough for these: on composed photos the mirror image improved nothing."""
-        seen, model = self.nodes.summarize(self.predict(photos, 1 if cut else 0)), self.model
-        familiar, stated = self._familiarity.measure(seen, cut), state_probabilities(model, seen.logits)
-        known, familiar = restrict(stated, familiar, self.thresholds, model.classes, self.known_crop)
+        seen = self.nodes.summarize(self.predict(photos, 1 if cut else 0))
+        stated = state_probabilities(self.model, seen.logits)
+        known, familiar = self.rule.restrict(stated, self._familiarity.measure(seen, cut))
         return list(map(Prediction, known, familiar.tolist()))
-
-    def decide(self, prediction: Prediction, coverage: float = COVERAGE) -> Verdict:
-        """The verdict on a prediction; `coverage` selects the confidence threshold."""
-        probabilities, familiar = prediction.probabilities, prediction.familiar
-        return decide_verdict(probabilities, familiar, self.thresholds, self.model.classes, coverage)
 
 
 def make_views(photos: Array, views: int) -> Array:
@@ -203,15 +176,6 @@ def average_views(answers: Array, views: int) -> Array:
     if answers.ndim == 4:
         mirrored = mirrored[:, :, ::-1]
     return np.asarray((plain + mirrored) / 2)
-
-
-def list_top(
-    probabilities: Array, thresholds: Thresholds | None, classes: Sequence[str]
-) -> tuple[ClassProbability, ...]:
-    """The most probable classes: first, and however many they are, the labels that the photo has."""
-    order = rank_classes(probabilities, thresholds)
-    limits = thresholds.labels if thresholds and thresholds.labels else (None,) * len(classes)
-    return tuple(ClassProbability(classes[i], float(probabilities[i]), limits[i]) for i in order)
 
 
 def read_network(path: Path) -> ModelFile:

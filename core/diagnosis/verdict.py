@@ -8,11 +8,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from core.data.label_sets import join_labels
+from core.diagnosis.calibration import crop_of
 from core.diagnosis.thresholds import COVERAGE, UNTESTED, Thresholds, at_coverage, is_no_leaf
 from core.ops.contract import Array
 
@@ -24,6 +25,25 @@ HEALTHY_WORDS: Final = frozenset({"healthy", "khỏe", "khoẻ"})
 NOT_WORDS: Final = frozenset({"not", "non", "không"})
 """Words in class names, in the languages of the user interface."""
 UNFAMILIAR: Final = "This photo looks different from the training photos: another crop, or another kind of photo."
+LEAST: Final = 0.01
+"""Of 600 validation photos none had a smaller probability of its crop; below it, a photo is of another crop."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClassProbability:
+    """A class and its calibrated probability, 0..1; threshold: from which a photo has it, where it may have several."""
+
+    label: str
+    probability: float
+    threshold: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prediction:
+    """Calibrated probabilities ``(classes,)`` of a photo, and its familiarity (`core.diagnosis.familiarity`)."""
+
+    probabilities: Array
+    familiar: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,40 +86,71 @@ def describe_leaves(words: Sequence[str]) -> str:
     return "; ".join(f"{many} of {len(words)} leaves: {word}" for word, many in count_findings(words))
 
 
-def rank_classes(probabilities: Array, thresholds: Thresholds | None) -> Array:
-    """The most probable classes, `TOP` or more: first the labels that the photo has. Impossible ones are left out."""
-    if thresholds is None or not thresholds.labels:
-        order = np.argsort(-probabilities, kind="stable")[:TOP]
-        return order[: max(int((probabilities[order] > 0).sum()), 1)]
-    has = probabilities >= thresholds.labels
-    return np.lexsort((-probabilities, ~has))[: max(TOP, int(has.sum()))]
+@dataclass(frozen=True, slots=True)
+class DecisionRule:
+    """How a model's predictions become verdicts.
 
+    classes: of the model; thresholds: None if it has none: then a class must have at least 0.5; coverage: share of
+    validation photos with a diagnosis, 0..1, which selects the confidence threshold; crop: the only one that photos
+    show, "" for any.
+    """
 
-def decide_verdict(
-    probabilities: Array, familiar: float, thresholds: Thresholds | None, classes: Sequence[str],
-    coverage: float = COVERAGE,
-) -> Verdict:  # fmt: skip
-    """Decide the verdict from probabilities ``(classes,)``; without thresholds the class must have at least 0.5."""
-    order = np.argsort(-probabilities, kind="stable")
-    best, second = int(order[0]), int(order[:2][-1])
-    unsure = Verdict(NOT_SURE, f"It may be {classes[best]} or {classes[second]}. Take another photo, close up and in "
-                               "even light.")
-    if second == best or not probabilities[second] > 0 or is_no_leaf(classes[second]):
-        unsure = Verdict(NOT_SURE, f"It may be {classes[best]}, but this is not certain. Take another photo, close up "
-                                   "and in even light.")
-    if familiar == -np.inf:  # of another crop than the known one
-        return Verdict(NOT_SURE, UNFAMILIAR)
-    if thresholds is None:
-        return unsure if probabilities[best] < UNTESTED else Verdict(classes[best])
-    bare = thresholds.no_leaf_class
-    if bare >= 0 and probabilities[bare] >= thresholds.no_leaf:
-        return Verdict(NO_LEAF, "No leaf of a kind that the model knows was found in this photo.")
-    if familiar < thresholds.least_familiar:
-        return Verdict(NOT_SURE, UNFAMILIAR)
-    if thresholds.labels:
-        named = [name for at, name in enumerate(classes) if probabilities[at] >= thresholds.labels[at] and at != bare]
-        return Verdict(join_labels(named)) if named else unsure
-    point = at_coverage(thresholds.curve, coverage)
-    if best == bare:
-        return Verdict(NOT_SURE, "There may be no leaf in this photo. Take another one, close up and in even light.")
-    return unsure if probabilities[best] < point.threshold else Verdict(classes[best])
+    classes: Sequence[str]
+    thresholds: Thresholds | None
+    coverage: float = COVERAGE
+    crop: str = ""
+
+    def restrict(self, probabilities: Array, familiar: Any) -> tuple[Array, Any]:
+        """Probabilities ``(..., classes)`` and familiarity ``(...)`` of photos of the crop; unchanged without a crop.
+
+        Probabilities are those of the crop's classes, given that there is a leaf; that of no leaf stays, and where
+        photos may have several labels, all labels keep theirs. A photo of another crop is unfamiliar.
+        """
+        if not self.crop:
+            return probabilities, familiar
+        bare = np.array([is_no_leaf(name) for name in self.classes])
+        own = probabilities * np.array([crop_of(name) == self.crop for name in self.classes])
+        total, none = (part.sum(axis=-1, keepdims=True) for part in (own, probabilities[..., bare]))
+        if self.thresholds is None or not self.thresholds.labels:
+            own = own * (1 - none) / np.where(total > 0, total, 1)
+        return np.where(bare, probabilities, own), np.where((total + none)[..., 0] < LEAST, -np.inf, familiar)
+
+    def list_top(self, prediction: Prediction) -> tuple[ClassProbability, ...]:
+        """The most probable classes, `TOP` or more: first the labels that the photo has; without impossible ones."""
+        p, limits = prediction.probabilities, self.thresholds.labels if self.thresholds else ()
+        if limits:
+            has = p >= limits
+            order = np.lexsort((-p, ~has))[: max(TOP, int(has.sum()))]
+        else:
+            order = np.argsort(-p, kind="stable")[:TOP]
+            order = order[: max(int((p[order] > 0).sum()), 1)]
+        return tuple(ClassProbability(self.classes[i], float(p[i]), limits[i] if limits else None) for i in order)
+
+    def decide(self, prediction: Prediction) -> Verdict:
+        p, thresholds = prediction.probabilities, self.thresholds
+        best, least = int(p.argmax()), UNTESTED
+        if prediction.familiar == -np.inf:  # of another crop than the known one
+            return Verdict(NOT_SURE, UNFAMILIAR)
+        if thresholds is not None:
+            bare = thresholds.no_leaf_class
+            if bare >= 0 and p[bare] >= thresholds.no_leaf:
+                return Verdict(NO_LEAF, "No leaf of a kind that the model knows was found in this photo.")
+            if prediction.familiar < thresholds.least_familiar:
+                return Verdict(NOT_SURE, UNFAMILIAR)
+            if thresholds.labels:
+                named = [name for at, name in enumerate(self.classes) if p[at] >= thresholds.labels[at] and at != bare]
+                return Verdict(join_labels(named)) if named else self._doubt(p)
+            if best == bare:
+                return Verdict(NOT_SURE, "There may be no leaf in this photo. Take another one, close up and in even "
+                                         "light.")
+            least = at_coverage(thresholds.curve, self.coverage).threshold
+        return self._doubt(p) if p[best] < least else Verdict(self.classes[best])
+
+    def _doubt(self, probabilities: Array) -> Verdict:
+        order = np.argsort(-probabilities, kind="stable")
+        best, second = int(order[0]), int(order[:2][-1])
+        if second == best or not probabilities[second] > 0 or is_no_leaf(self.classes[second]):
+            return Verdict(NOT_SURE, f"It may be {self.classes[best]}, but this is not certain. Take another photo, "
+                                     "close up and in even light.")
+        return Verdict(NOT_SURE, f"It may be {self.classes[best]} or {self.classes[second]}. Take another photo, close "
+                                 "up and in even light.")

@@ -8,12 +8,11 @@ from typing import Final
 
 from core.data.dataset import TEST, VALIDATION
 from core.data.loader import Loader
-from core.data.manifest import list_settings
 from core.diagnosis import background_dependence, model_file
 from core.diagnosis.background_dependence import BackgroundDependence, Baseline, describe_border
 from core.diagnosis.calibration import calibrate_logits, describe_error
-from core.diagnosis.evaluation import Evaluation, evaluate_field, evaluate_logits
-from core.diagnosis.metrics import Subset, describe_accuracy, describe_groups, describe_subsets, subsets_by_setting
+from core.diagnosis.evaluation import Evaluation, evaluate_rows
+from core.diagnosis.metrics import Subset, describe_accuracy, describe_groups, describe_subsets
 from core.diagnosis.model_file import CALIBRATION, ModelFile
 from core.ops.contract import Array
 from core.training.commands import Commands
@@ -123,19 +122,13 @@ def evaluate_run(setup: Setup, model: ModelFile, baseline: Baseline | None) -> G
     """Evaluate a completed model on the test split (else on validation) and on the user's own field photos."""
     loader, split = (setup.validation, "validation") if setup.test is None else (setup.test, "test")
     logits = yield from _predict(setup, split, model, loader)
-    photos, rows, unseen, field = setup.photos, evaluated_rows(setup), None, None
+    field, calibration = None, model.sections.get(CALIBRATION, {})
     if setup.field is not None and setup.field_photos is not None:
         field_logits = yield from _predict(setup, "field", model, setup.field)
-        field, _ = evaluate_field(field_logits, setup.field_photos, model)
-    groups, labels = photos.groups[rows], photos.true_labels(rows)
-    figures, right = evaluate_logits(logits, labels, model, groups)
-    new = setup.learned.unseen(photos.cache.content, photos.groups, rows)
-    if 0 < new.sum() < len(right):
-        unseen, _ = evaluate_logits(logits[new], labels[new], model, groups[new])
-    settings, calibration = list_settings(photos.dataset, rows), model.sections.get(CALIBRATION, {})
-    result = Evaluation(
-        figures, f"{split} photos", subsets_by_setting(right, labels, setup.classes, settings, groups), field,
-        unseen, calibration.get("error"), calibration.get("chance", 0.0),
+        field = evaluate_rows(field_logits, setup.field_photos, setup.field_photos.cache.kept, model).figures
+    result = replace(
+        evaluate_rows(logits, setup.photos, evaluated_rows(setup), model, setup.learned), name=f"{split} photos",
+        field=field, calibration_error=calibration.get("error"), chance_error=calibration.get("chance", 0.0),
     )
     reading = BackgroundDependence.from_section(model.sections.get(background_dependence.SECTION))
     return RunEvaluation(split, result, baseline, reading)

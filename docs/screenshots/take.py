@@ -24,6 +24,7 @@ from PySide6.QtWidgets import QApplication
 
 from app.application import Application, start
 from app.panels.diagnose.brush import BrushDialog
+from app.theme import current_theme
 
 SIZE = (1280, 820)
 FOLDER = Path(__file__).parent
@@ -50,7 +51,7 @@ def until(done: Callable[[], bool], seconds: int = 600) -> None:
 def shoot(program: Application, out: Path, name: str) -> None:
     """The window as it is, in light and in dark; the user guide gets a smaller picture."""
     for side in ("light", "dark"):
-        program.theme.set(side)
+        current_theme().set(side)
         wait(400)
         picture = program.window.grab()
         picture.save(str(out / f"{name}-{side}.png"))
@@ -111,7 +112,7 @@ def diagnose(program: Application, model: str, out: Path) -> None:
         wait(500)
         dialog: BrushDialog = panel.findChild(BrushDialog)
         for side in ("light", "dark"):
-            program.theme.set(side)
+            current_theme().set(side)
             wait(300)
             dialog.grab().save(str(out / f"brush-{side}.png"))
         dialog.reject()

@@ -13,6 +13,7 @@ from PySide6.QtGui import QColor, QImage
 from app.mask import LEAF, Mask, encode_mask
 from app.processes.diagnose import _describe
 from app.processes.writing import write_csv
+from app.theme import current_theme
 from app.viewmodels import process_model
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.process_model import ProcessThread
@@ -21,10 +22,9 @@ from app.viewmodels.rows_model import ROW
 from app.widgets.overlays import SICK
 from app.widgets.photo_view import PhotoDialog, PhotoView
 from core.diagnosis.examination import Examination, _join
-from core.diagnosis.prediction import ClassProbability
 from core.diagnosis.severity import Severity
 from core.diagnosis.thresholds import CoveragePoint, Thresholds, untested_thresholds
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, decide_verdict
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, DecisionRule, Prediction
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
@@ -102,7 +102,7 @@ def test_the_slider_has_a_place_for_each_coverage_and_none_without_thresholds(pa
         panel.coverage._on_model()
         assert not panel.coverage.slider.isEnabled()
         assert ("at least 50\u00a0%" in panel.coverage.caption.text()) != measured
-    assert decide(model.rows.rows[2], None, CLASSES, 0.5).verdict == CLASSES[0]
+    assert decide(model.rows.rows[2], DecisionRule(CLASSES, None)).verdict == CLASSES[0]
 
 
 def test_outlines_are_shown_first_and_class_maps_are_computed_when_asked_for(panel, model):
@@ -157,7 +157,7 @@ def colours_of(picture):
 def test_below_the_threshold_no_bar_is_green_and_the_threshold_is_shown(panel):
     panel.coverage.slider.setValue(2)
     panel._show_selected()
-    bars, accent = panel.detail.bars, QColor(panel.detail.bars._theme.colours.accent).getRgb()[:3]
+    bars, accent = panel.detail.bars, QColor(current_theme().colours.accent).getRgb()[:3]
     assert accent in colours_of(bars.grab())
     assert panel.detail.threshold.isHidden()
     panel.table.selectRow(1)  # 80 %, where 90 % are asked for
@@ -180,8 +180,8 @@ def test_all_labels_of_a_photo_are_shown_with_their_thresholds_and_cards(panel, 
     assert not panel.detail.threshold.isHidden()
     bars = panel.detail.bars
     assert bars.accessibleName().startswith("Late blight of tomato 60.0\u00a0% (Minimum confidence: 50.0\u00a0%), Leaf")
-    colours, theme = colours_of(bars.grab().copy(0, bars.line, 400, bars.line)), bars._theme.colours  # the second line
-    assert {QColor(theme.accent).getRgb()[:3], QColor(theme.warning).getRgb()[:3]} <= colours
+    theme, second_line = current_theme().colours, bars.grab().copy(0, bars.line, 400, bars.line)
+    assert {QColor(theme.accent).getRgb()[:3], QColor(theme.warning).getRgb()[:3]} <= colours_of(second_line)
 
 
 def test_the_whole_photo_is_shown_with_what_was_looked_at(panel, model, qtbot, tmp_path):
@@ -360,7 +360,7 @@ def test_leaves_of_a_photo_are_boxes_that_a_click_selects(panel, model, qtbot, t
     both = replace(result.leaves[1], verdict="tomato/early_blight+late_blight", limits=(0.5, 0.9, 0.2))
     detail.show_result(replace(result, leaves=(result.leaves[0], both)), maps=True)
     assert [detail.which.itemData(at) for at in range(2, detail.which.count() - 1)] == [*CLASSES], "not of label sets"
-    changed = decide(result, THRESHOLDS, CLASSES, 0.9)
+    changed = decide(result, DecisionRule(CLASSES, THRESHOLDS, 0.9))
     assert verdict_text(changed) == "1 of 2 leaves: Early blight of tomato"
     assert [leaf.sure for leaf in changed.leaves] == [True, False]
     assert doubts(changed).startswith("1 of 2 leaves: Not sure.")
@@ -378,12 +378,10 @@ def test_leaves_of_a_photo_are_boxes_that_a_click_selects(panel, model, qtbot, t
 def test_the_diseased_area_of_several_leaves_follows_their_verdicts():
     def examine(probability):
         rest = (1 - probability) / 2
-        probabilities = np.array([probability, rest, rest])
-        verdict = decide_verdict(probabilities, 0.0, THRESHOLDS, CLASSES, 0.9)
+        prediction, rule = Prediction(np.array([probability, rest, rest]), 0.0), DecisionRule(CLASSES, THRESHOLDS, 0.9)
         half = np.indices((32, 32))[0] < 16
-        top = (ClassProbability(CLASSES[0], probability),)
-        return Examination(verdict, top, probabilities, np.zeros((32, 32, 3), np.uint8), (0.0, 0.0, 1.0, 1.0),
-                           Severity(np.ones_like(half), half), 0.0)  # fmt: skip
+        return Examination(rule.decide(prediction), rule.list_top(prediction), prediction,
+                           np.zeros((32, 32, 3), np.uint8), (0.0, 0.0, 1.0, 1.0), Severity(np.ones_like(half), half))
 
     boxes = ((0.0, 0.0, 0.5, 0.5), (0.5, 0.5, 1.0, 1.0))
     found = [(box, replace(examine(p), box=box)) for box, p in zip(boxes, (0.95, 0.6), strict=True)]
@@ -392,7 +390,7 @@ def test_the_diseased_area_of_several_leaves_follows_their_verdicts():
     assert _join(photo, same).severity.percent == pytest.approx(50), "healthy leaves hide no lesions of others"
     result = read_result(PhotoResult(0, "p.jpg"), _describe(_join(photo, found)))
     for coverage, percent, sick in ((0.9, 25, 1), (1.0, 50, 2), (0.9, 25, 1)):
-        result = decide(result, THRESHOLDS, CLASSES, coverage)
+        result = decide(result, DecisionRule(CLASSES, THRESHOLDS, coverage))
         for shown in (result, from_line(json.loads(json.dumps(to_line(result))))):
             assert shown.shown_percent == pytest.approx(percent)
             assert shown.area().severity.percent == pytest.approx(percent)

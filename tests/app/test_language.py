@@ -5,6 +5,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QPushButton
 
 from app.main_window import PAGES
+from app.theme import current_theme
 from app.viewmodels.kernel_benchmark import BenchmarkedKernel
 from app.viewmodels.result import PhotoResult, read_result
 from app.viewmodels.runs import RunView
@@ -57,7 +58,7 @@ def test_the_language_changes_at_once_and_nothing_is_lost(opened, qtbot):
     assert (table.model().rowCount(), table.model().place(table.currentIndex().row())) == (1, 1)
     assert window.page("diagnose").state.text() == "1 trong 2 kết quả"
     assert [table.model().headerData(at, Qt.Orientation.Horizontal) for at in (0, 1)] == ["Ảnh ↓", "Chẩn đoán"]
-    opened.theme.set("dark")  # reaches no widget of the window before, nor does this:
+    current_theme().set("dark")  # reaches no widget of the window before, nor does this:
     for model in (one for one in vars(opened).values() if hasattr(one, "failed") and one is not opened.training):
         model.failed.emit("A sentence.", "")
     opened.diagnosis.model_ready.emit("leaves")

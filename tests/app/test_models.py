@@ -41,7 +41,7 @@ def given(tmp_path):
 @pytest.fixture
 def dialog(settings, own, given, program):
     keep_import(program.settings, given)
-    yield ModelsDialog(program.window, program.settings, program.theme, own)
+    yield ModelsDialog(program.window, program.settings, own)
     for made in program.window.findChildren(ModelsDialog):
         made.close()
 

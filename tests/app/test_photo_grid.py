@@ -8,7 +8,6 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QAccessible, QImage
 
 from app.project import Edits, apply_edits
-from app.theme import Theme
 from app.viewmodels.photos import PhotoModel
 from app.viewmodels.thumbnails import Thumbnails, decode
 from app.widgets.photo_grid import CELL, PhotoGrid
@@ -27,7 +26,7 @@ COUNT = 50_000
 def grid(qtbot, qapp, tmp_path, nothing_left):
     write_folder(tmp_path, {"a": 3})
     thumbnails = Thumbnails(None)
-    made = PhotoGrid(Theme(qapp), thumbnails, "photos")
+    made = PhotoGrid(thumbnails, "photos")
     made.photos, made.thumbnails = PhotoModel(), thumbnails
     made.setModel(made.photos)
     paths = StringArray.of([*(f"a/{n}.png" for n in range(COUNT - 1)), "\udcff.png"])  # most need not be there

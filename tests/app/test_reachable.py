@@ -7,6 +7,7 @@ from PySide6.QtWidgets import QAbstractButton, QApplication, QLineEdit, QWidget
 
 from app.main_window import PAGES
 from app.panels.diagnose.brush import BrushDialog
+from app.theme import current_theme
 from app.viewmodels.result import PhotoResult, read_result
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
 
@@ -106,7 +107,7 @@ def grab(widget):
 def test_it_is_seen_where_the_keyboard_is(theme, full, qtbot):
     window = full.window
     qtbot.waitUntil(window.isActiveWindow)
-    full.theme.set(theme)
+    current_theme().set(theme)
     unseen = []
     for place in PAGES:
         panel = window.go(place)

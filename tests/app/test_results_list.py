@@ -25,8 +25,8 @@ from core.data.cache_index import current_key
 from core.data.source import photo_files
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.plant import diagnose_plants
-from core.diagnosis.prediction import Diagnosis, Prediction
-from core.diagnosis.verdict import NOT_SURE
+from core.diagnosis.prediction import Diagnosis
+from core.diagnosis.verdict import NOT_SURE, Prediction
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer, model, panel  # noqa: F401 (fixtures)
 from tests.core.data.test_folder import refuse_listing
 from tests.helpers.window import write_folder
@@ -147,7 +147,7 @@ def test_a_known_crop_excludes_other_classes_without_a_new_diagnosis(panel, mode
     assert [row.verdict for row in model.rows.rows] == [CLASSES[1]] * 3
     for leaves in ((), model.rows.rows[:1]):
         rows = [replace(row, leaves=tuple(leaves)) for row in model.rows.rows]
-        plant, *_ = find_plants("folder", {}, rows, *model._of_this_model()[1:]).values()
+        plant, *_ = find_plants("folder", {}, rows, model._of_this_model()[1]).values()
         assert {one.label: one.probability for one in plant.top} == pytest.approx(dict.fromkeys(CLASSES[1:], 0.5))
     choice.setCurrentIndex(1)
     assert [(row.verdict, row.top[0][1]) for row in model.rows.rows] == [("apple/scab", pytest.approx(1.0))] * 3
@@ -310,7 +310,7 @@ def test_photos_of_a_plant_have_one_diagnosis_by_folder_by_time_or_by_hand(panel
         qtbot.waitUntil(lambda: [of(row) and Path(of(row).name).name for row in rows] == list(names))
         current = [row for row in model.rows.rows[:5] if of(row)]
         found = [Diagnosis(r.path, prediction=Prediction(np.array(r.probabilities), r.familiarity)) for r in current]
-        plants = diagnose_plants(found, [of(r).name for r in current], THRESHOLDS, CLASSES, model.verdicts.coverage)
+        plants = diagnose_plants(found, [of(r).name for r in current], model.verdicts.rule(CLASSES))
         assert {plant.name: plant for plant in plants} == {of(row).name: of(row) for row in current}
 
     assert panel.table.isColumnHidden(PLANT)

@@ -7,13 +7,12 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from PySide6.QtWidgets import QApplication, QInputDialog, QMessageBox, QWidget
+from PySide6.QtWidgets import QInputDialog, QMessageBox, QWidget
 
 from app import paths
 from app.panels.train.curves import CurvesPane
 from app.panels.train.runs import RunsPane
 from app.project import MANIFEST, Edits, dataset_name, write_edits
-from app.theme import Theme
 from app.viewmodels.runs import Curve, RunView, list_runs, read_run
 from app.viewmodels.training import State
 from app.widgets.curve_plot import CurvePlot, rounded_range
@@ -94,8 +93,7 @@ def test_runs_are_listed_with_what_they_reached_also_where_a_crash_tore_the_log(
 
 
 def test_every_plot_shows_the_whole_run_while_it_grows(qtbot, qapp):
-    theme = Theme(qapp)
-    pane = CurvesPane(theme, Notice(theme))
+    pane = CurvesPane(Notice())
     qtbot.addWidget(pane)
     pane.resize(900, 600)
     pane.show()
@@ -116,7 +114,7 @@ def test_every_plot_shows_the_whole_run_while_it_grows(qtbot, qapp):
 
 
 def test_axes_seldom_change_and_always_hold_the_curves(qtbot, qapp):
-    plot = CurvePlot(Theme(qapp), "Loss")
+    plot = CurvePlot("Loss")
     qtbot.addWidget(plot)
     ranges = []
     for end in range(1, 200):
@@ -237,7 +235,7 @@ def test_the_list_follows_a_run_and_keeps_the_selection(runs, program, qtbot):
 
 def test_the_active_run_is_neither_resumed_nor_deleted_nor_called_stopped(qtbot, runs):
     going = [""]
-    pane = RunsPane(Theme(QApplication.instance()), lambda: runs, lambda: going[0])
+    pane = RunsPane(lambda: runs, lambda: going[0])
     qtbot.addWidget(pane)
     table, state = pane.table, pane.model.columnCount() - 2
     row = next(at for at in range(2) if table.model().index(at, 0).data() == "one")

@@ -8,7 +8,7 @@ from PySide6.QtCore import QPoint, QRect, QSize, Qt
 from PySide6.QtWidgets import QAbstractButton, QLabel, QSizePolicy, QTabWidget, QWidget
 
 from app.main_window import PAGES, first_size
-from app.theme import Theme
+from app.theme import current_theme
 from app.viewmodels.result import PhotoResult, read_result
 from app.viewmodels.runs import RunSummary
 from app.widgets.layouts import PageArea
@@ -100,7 +100,7 @@ def test_names_are_read_in_the_narrowest_table(start, qtbot):
 
 @pytest.mark.parametrize("height", [150, 200, 280, 500])
 def test_no_name_under_the_roof_covers_another(height, qapp, qtbot):
-    chart = Roofline(Theme(qapp))
+    chart = Roofline()
     qtbot.addWidget(chart)
     results = [Point(115.0, gflops, "#000000", 9, "", f"kernel {n}") for n, gflops in
                enumerate((0.5, 0.6, 0.61, 0.7, 1.2, 1.3, 4.0, 12.0, 13.0, 14.0, 28.0))]  # fmt: skip
@@ -224,7 +224,7 @@ def test_the_window_fits_small_screens_and_what_has_no_room_scrolls(size, langua
         figure.show_value(text)
     window.page("train").tabs.setCurrentIndex(1)
     window.page("train").kernels.show_times([KernelTime("stem", way, "tiled", 1234.5, 1, 1, 1.0) for way in WAYS])
-    program.theme.set("dark")  # drops the sizes that widgets have kept
+    current_theme().set("dark")  # drops the sizes that widgets have kept
     window.resize(800, first_size(QSize(960, 510)).height())
     qtbot.wait(50)
     assert (window.width(), window.height()) <= (800, 510)

@@ -6,7 +6,6 @@ import pytest
 from PySide6.QtCore import Qt
 
 from app.panels.train.kernels import KernelTimesPane, peak_text, roof, timed
-from app.theme import Theme
 from core.device import KernelTime
 
 PEAK, BYTES = 2e9, 1e8
@@ -28,7 +27,7 @@ def test_the_roof_is_the_peak_that_the_floors_were_counted_with():
 
 
 def test_every_kernel_that_computes_is_a_point_and_the_larger_the_longer_it_takes(qapp):
-    pane = KernelTimesPane(Theme(qapp))
+    pane = KernelTimesPane()
     pane.show_times(STEP)
     points = [p for item in pane.roofline.plot.plotItem.items if hasattr(item, "points") for p in item.points()]
     assert {p.data().tip.split(",")[0] for p in points} == {"conv", "relu"}
@@ -41,7 +40,7 @@ def test_every_kernel_that_computes_is_a_point_and_the_larger_the_longer_it_take
 def test_what_lay_in_the_cache_is_told_so_and_not_as_more_than_all(qapp):
     pool = replace(STEP[1], layer="pool", milliseconds=0.3)  # its bytes would take 0.4 ms from memory
     border = KernelTime("photo", "forward", "border", 0.1, 0, 0, 0.0)
-    pane = KernelTimesPane(Theme(qapp))
+    pane = KernelTimesPane()
     pane.show_times((*STEP, pool, border))
     shown = {pane.model.rows[at].time.layer: pane.model.index(at, 6) for at in range(len(pane.model.rows))}
     assert shown["pool"].data() == "from cache"
@@ -54,6 +53,6 @@ def test_what_lay_in_the_cache_is_told_so_and_not_as_more_than_all(qapp):
 
 
 def test_copies_alone_have_no_roof(qapp):
-    pane = KernelTimesPane(Theme(qapp))
+    pane = KernelTimesPane()
     pane.show_times(STEP[-1:])
     assert pane.roofline.caption.text() == ""

@@ -37,7 +37,7 @@ def caches(tmp_path, monkeypatch):
 
 
 def test_clearing_removes_decoded_photos_and_old_kernels_and_the_limit_is_kept(program, caches):
-    dialog = StorageDialog(program.window, program.theme)
+    dialog = StorageDialog(program.window)
     assert kernel_bytes() > 3000
     dialog.clear_button.click()
     assert list_caches(caches) == []

@@ -21,7 +21,7 @@ from app.mask import encode_mask
 from app.panels.train.confusion import ConfusionModel
 from app.paths import RECENT
 from app.processes.writing import render, write_csv
-from app.theme import DARK, LIGHT, Theme, stylesheet
+from app.theme import DARK, LIGHT, current_theme, stylesheet
 from app.viewmodels.result import PhotoResult
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.severity import Severity
@@ -73,7 +73,7 @@ def test_texts_are_legible_on_their_backgrounds(colours):
 def test_the_theme_can_be_forced_and_says_so(qapp, qtbot, monkeypatch, tmp_path):
     icons = shutil.copytree(resources.place("icons"), tmp_path / "à b's (c)")  # where the program may be installed
     monkeypatch.setattr(resources, "place", lambda name: str(icons))
-    theme, styled = Theme(qapp), Mock(wraps=qapp.setStyleSheet)
+    theme, styled = current_theme(), Mock(wraps=qapp.setStyleSheet)
     theme.set("light")  # whatever a test before has set
     monkeypatch.setattr(qapp, "setStyleSheet", styled)
     with qtbot.waitSignal(theme.changed):
@@ -112,7 +112,7 @@ def test_a_card_is_found_by_class_or_by_its_last_part_if_there_is_one():
 
 
 def test_the_confusion_matrix_names_classes_as_the_diagnosis_does(qapp):
-    model = ConfusionModel(Theme(qapp))
+    model = ConfusionModel()
     model.show_matrix(("tomato/late_blight", "mango___leaf_spot"), ((3, 1), (0, 2)))
     down, across = Qt.Orientation.Vertical, Qt.Orientation.Horizontal
     shown, tip = Qt.ItemDataRole.DisplayRole, Qt.ItemDataRole.ToolTipRole

@@ -8,7 +8,6 @@ from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QWidget
 
 from app.cards import disease_name, find_class
 from app.project import EditedDataset
-from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.row_order import Column
 from app.viewmodels.rows_model import ROW, RowsModel
@@ -29,7 +28,7 @@ class ClassesPane(QWidget):
     chosen = Signal(list)
     renamed = Signal(str, str)
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.model = RowsModel([
             Column(tr("Class"), lambda c: disease_name(c[0]), tip=lambda c: c[0]),
@@ -37,7 +36,7 @@ class ClassesPane(QWidget):
         ], self)  # fmt: skip
         self.table = sorted_view(self.model, tr("Classes"), stretch=0)
         self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
-        self._bars = BarDelegate(theme, self.table, 1)
+        self._bars = BarDelegate(self.table, 1)
         self.table.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
         self.table.doubleClicked.connect(lambda _: self._on_rename())
         QShortcut(QKeySequence("F2"), self.table, self._on_rename)

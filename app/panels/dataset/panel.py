@@ -18,7 +18,6 @@ from app.panels.dataset.classes import ClassesPane
 from app.panels.dataset.examination import HealthPane, SplitPane
 from app.panels.dataset.review import ReviewPane
 from app.paths import Settings
-from app.theme import Theme
 from app.translation import count, tr
 from app.viewmodels.document import Document
 from app.viewmodels.examination import ExaminationModel
@@ -45,8 +44,7 @@ class DatasetPanel(QWidget):
 
     def __init__(
         self, document: Document, examination: ExaminationModel, review: ReviewModel, pane: ReviewPane,
-        actions: Actions, thumbnails: Thumbnails, settings: Settings, theme: Theme,
-        split_settings: Callable[[], dict[str, Any]],
+        actions: Actions, thumbnails: Thumbnails, settings: Settings, split_settings: Callable[[], dict[str, Any]],
     ) -> None:  # fmt: skip
         super().__init__()
         self._document, self._actions = document, actions
@@ -55,10 +53,10 @@ class DatasetPanel(QWidget):
         self._listed: Array | None = None
         self._listed_as = ""
         self._marks: dict[int, str] = {}
-        self.notice = Notice(theme)
-        self.classes = ClassesPane(theme)
+        self.notice = Notice()
+        self.classes = ClassesPane()
         self.photos = PhotoModel()
-        self.grid = PhotoGrid(theme, thumbnails, tr("Photos"))
+        self.grid = PhotoGrid(thumbnails, tr("Photos"))
         self.grid.setModel(self.photos)
         self.health = HealthPane(examination, split_settings)
         self.split = SplitPane(examination)
@@ -70,33 +68,33 @@ class DatasetPanel(QWidget):
         self.which.fill(((tr("All photos"), "all"), (tr("In use"), "used"), (tr("Excluded"), "excluded")))
         self._typing = QTimer(self, singleShot=True, interval=SEARCH_MS)
         self._typing.timeout.connect(self._on_search)
-        self._lay_out(actions, theme, settings)
+        self._lay_out(actions, settings)
         self._connect()
         self._on_changed()
 
-    def _lay_out(self, actions: Actions, theme: Theme, settings: Settings) -> None:
+    def _lay_out(self, actions: Actions, settings: Settings) -> None:
         self.side = tabs(
             tr("About these photos"), (self.classes, tr("Classes")), (self.health, tr("Quality")),
             (self.review, tr("Review")), (self.split, tr("Split")), (self.augmentation, tr("Preview")),
         )  # fmt: skip
         self.side.tabBar().setProperty("role", "narrow")  # five names in a third of the page
         self._move = button(tr("Move to class…"), self._on_move, tip=tr("Give the selected photos another class"))
-        undo, redo = action_button(actions.undo, theme, "undo"), action_button(actions.redo, theme, "redo")
+        undo, redo = action_button(actions.undo, "undo"), action_button(actions.redo, "redo")
         right = column(
             row(self.search, self.which),
-            row((self.shown, 1), Flow(action_button(actions.exclude, theme, "exclude"), self._move)),
+            row((self.shown, 1), Flow(action_button(actions.exclude, "exclude"), self._move)),
             (self.grid, 1), spacing=8,
         )  # fmt: skip
         self.empty = EmptyPlace(
-            theme, "dataset", tr("No photos yet"),
+            "dataset", tr("No photos yet"),
             tr("Drop a folder here, or open one. Its subfolders are the classes: one for each disease and one for "
                "healthy leaves. Your files are never changed. Single photos dropped here are diagnosed."),
-            action_button(actions.open_folder, theme, "folder", primary=True), action_button(actions.open_demo, theme),
+            action_button(actions.open_folder, "folder", primary=True), action_button(actions.open_demo),
         )  # fmt: skip
-        self.empty.column.addLayout(centred(action_button(actions.diagnose_photos, theme, "diagnose")))
+        self.empty.column.addLayout(centred(action_button(actions.diagnose_photos, "diagnose")))
         self._recent(settings)
         self.stack = stack(self.empty, self._waiting(), holding(row(self.side, (right, 1), spacing=16)))
-        self.head = header(tr("Dataset"), "", undo, redo, action_button(actions.open_folder, theme, "folder"))
+        self.head = header(tr("Dataset"), "", undo, redo, action_button(actions.open_folder, "folder"))
         self.setLayout(column(self.head, self.notice, (self.stack, 1), spacing=GAP, margins=PAGE))
 
     def _waiting(self) -> QWidget:

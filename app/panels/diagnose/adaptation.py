@@ -7,7 +7,6 @@ from PySide6.QtWidgets import QFileDialog, QLineEdit, QListWidget, QWidget
 
 from app.cards import disease_name
 from app.paths import Settings
-from app.theme import Theme
 from app.translation import count, sentence, tr
 from app.viewmodels.adaptation import AdaptationModel
 from app.viewmodels.model_list import KnownModel, keep_import
@@ -23,13 +22,13 @@ class AdaptationDialog(Dialog):
     adapted = Signal(str)
     chosen = Signal(str)
 
-    def __init__(self, parent: QWidget, settings: Settings, theme: Theme, model: KnownModel) -> None:
+    def __init__(self, parent: QWidget, settings: Settings, model: KnownModel) -> None:
         super().__init__(parent, tr("Adapt to my farm"), 640, 560)
         self._settings, self._name, self._folder, self._path = settings, model.identity.name, "", ""
         self._classes: list[str] = []
         self._ready = self._working = False
         self.model = AdaptationModel(model.path, self)
-        self.notice = Notice(theme)
+        self.notice = Notice()
         self.choose = button(tr("Choose a folder…"), self._on_choose)
         self.folder = label(tr("No photos chosen yet."), "muted", wrap=True)
         self.name = named(QLineEdit(maxLength=LONGEST_NAME), tr("Name of the adapted model"))

@@ -12,7 +12,6 @@ from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
 
 from app.cards import Card, card_html, disease_name, find_card
 from app.mask import Mask, decode_box
-from app.theme import Theme
 from app.translation import sentence, tr
 from app.viewmodels.result import PhotoResult, doubts, severity_text, verdict_text
 from app.viewmodels.thumbnails import Thumbnails
@@ -41,7 +40,7 @@ class DetailPane(QWidget):
     correct_asked = Signal()
     map_asked = Signal(str)
 
-    def __init__(self, theme: Theme, photos: Thumbnails) -> None:
+    def __init__(self, photos: Thumbnails) -> None:
         super().__init__()
         self._photos = photos
         self.shown: PhotoResult | None = None
@@ -52,7 +51,7 @@ class DetailPane(QWidget):
         self.card.setOpenExternalLinks(False)
         self.card.setProperty("role", "inside")
         advice = card(self.card, margins=(2, 2, 2, 2))
-        self.setLayout(row((self._photo_card(), 5), (self._answer_card(theme), 4), (advice, 5), spacing=12))
+        self.setLayout(row((self._photo_card(), 5), (self._answer_card(), 4), (advice, 5), spacing=12))
 
     def hasHeightForWidth(self) -> bool:  # noqa: N802 (Qt's names here and below)
         """False: the height of the table below does not depend on the length of a photo's texts."""
@@ -78,14 +77,14 @@ class DetailPane(QWidget):
         self.legend = holding(row((_map_legend(), 2), (self.slider, 1)))
         return card((self.photo, 1), self.map_row, self.legend)
 
-    def _answer_card(self, theme: Theme) -> QFrame:
+    def _answer_card(self) -> QFrame:
         """The verdict, scrollable in a low window, and the diseased area below it, always visible."""
         self.verdict = label("", "verdict", wrap=True)
         self.doubt = label("", "warning", wrap=True)
         self.plant = label("", "muted", wrap=True)
         self.plant.setMinimumWidth(1)  # a long file name, which has no place for a break, must not widen all texts
         self.plant.hide()
-        self.bars = ProbabilityBars(theme)
+        self.bars = ProbabilityBars()
         self.threshold = label("", "caption", wrap=True)
         self.threshold.setToolTip(tr("Below this confidence the verdict is “not sure”. Set it with the slider below "
                                      "the photo."))

@@ -11,7 +11,6 @@ from PySide6.QtWidgets import QFileDialog, QInputDialog, QWidget
 from app import paths
 from app.panels.diagnose.adaptation import AdaptationDialog
 from app.paths import Settings
-from app.theme import Theme
 from app.translation import sentence, tr
 from app.viewmodels.model_list import IMPORTED, SHIPPED, KnownModel, columns, forget_import, keep_import, list_models
 from app.viewmodels.rows_model import RowsModel
@@ -29,13 +28,13 @@ class ModelsDialog(Dialog):
     chosen = Signal(str)
     renamed = Signal(object)
 
-    def __init__(self, parent: QWidget, settings: Settings, theme: Theme, in_use: str) -> None:
+    def __init__(self, parent: QWidget, settings: Settings, in_use: str) -> None:
         super().__init__(parent, tr("Models"), 760, 420)
-        self._settings, self._theme = settings, theme
+        self._settings = settings
         self.rows = RowsModel(columns(), self)
         self.table = sorted_view(self.rows, tr("Models"))
         self.table.selectionModel().currentChanged.connect(lambda *_: self._on_selection())
-        self.notice = Notice(theme)
+        self.notice = Notice()
         self.purpose = label("", "muted", wrap=True)
         use = self._with_selected(lambda one: self._choose(one.path))
         self._use = button(tr("Diagnose with this model"), use, "primary")
@@ -74,7 +73,7 @@ class ModelsDialog(Dialog):
         return lambda: act(one) if (one := selected(self.table)) is not None else None
 
     def _on_adapt(self, one: KnownModel) -> None:
-        dialog = AdaptationDialog(self, self._settings, self._theme, one)
+        dialog = AdaptationDialog(self, self._settings, one)
         dialog.adapted.connect(self._refresh)
         dialog.chosen.connect(self._choose)
         dialog.open()

@@ -19,7 +19,6 @@ from app.panels.diagnose.coverage import CoverageBar, crop_choice, plant_choice
 from app.panels.diagnose.detail import DetailPane
 from app.panels.diagnose.start_page import StartPage
 from app.paths import Settings
-from app.theme import Theme
 from app.translation import count, tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.result import PLANT, PhotoResult, plant_text, verdict_text
@@ -44,17 +43,16 @@ class DiagnosePanel(QWidget):
     """The results in a table, with the selected photo enlarged above it."""
 
     def __init__(
-        self, model: DiagnosisModel, actions: Actions, settings: Settings, theme: Theme, photos: Thumbnails,
-        writing: Writing,
-    ) -> None:  # fmt: skip
+        self, model: DiagnosisModel, actions: Actions, settings: Settings, photos: Thumbnails, writing: Writing
+    ) -> None:
         super().__init__()
         self._model, self._actions, self._photos, self._writing = model, actions, photos, writing
-        self.notice = Notice(theme)
+        self.notice = Notice()
         self.preparation = PreparationBar()
         follow_writing(self.notice, writing)
         self._all = ""  # the summary of all results, filtered or not
         self._newest = -1  # row of a new photo that is not shown yet
-        self.detail = DetailPane(theme, photos)
+        self.detail = DetailPane(photos)
         self.coverage = CoverageBar(model, settings)
         self.table = sorted_view(model.rows, tr("Results"))
         self.table.horizontalHeader().setMinimumSectionSize(120)
@@ -71,12 +69,12 @@ class DiagnosePanel(QWidget):
         self.model_button.clicked.connect(actions.choose_model.trigger)
         self._settle = QTimer(self, singleShot=True, interval=SETTLE_MS)
         self._settle.timeout.connect(self._show_selected)
-        self._lay_out(theme)
+        self._lay_out()
         self._connect()
         self._on_model(model.model_path)
         self._on_busy(0, 0)
 
-    def _lay_out(self, theme: Theme) -> None:
+    def _lay_out(self) -> None:
         actions = self._actions
         self._exports = (actions.export_csv, actions.export_html, actions.export_pdf)
         export, menu = QPushButton(tr("Export…")), QMenu(self, toolTipsVisible=True)
@@ -87,10 +85,10 @@ class DiagnosePanel(QWidget):
         box = holding(column(None, self.state, self.bar, None, spacing=4))
         tools = Flow(self.search, self.known_crop, self.plants, box, self.cancel, self.rest, export, clear, fill=[box])
         below = column(self.coverage, tools, (self.table, 1), spacing=8)
-        self.start = StartPage(actions, theme)
+        self.start = StartPage(actions)
         self.start.show_classes(self._model.known)
         self.stack = stack(self.start, holding(column((self.detail, 5), (below, 4), spacing=GAP)))
-        self.add = holding(row(action_button(actions.diagnose_photos, theme, "add")))
+        self.add = holding(row(action_button(actions.diagnose_photos, "add")))
         head = header(tr("Diagnose"), tr("What is wrong with these leaves?"), self.model_button, self.add)
         self.setLayout(column(head, self.notice, self.preparation, (self.stack, 1), spacing=GAP, margins=PAGE))
 

@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QFrame, QLabel, QWidget
 from app import resources
 from app.actions import Actions
 from app.cards import disease_name
-from app.theme import Theme
+from app.theme import current_theme
 from app.translation import tr
 from app.widgets.layouts import GAP, column, row
 from app.widgets.parts import action_button, button, card, label, scrolling
@@ -27,14 +27,13 @@ class StartPage(QWidget):
 
     synthetic_asked = Signal()
 
-    def __init__(self, actions: Actions, theme: Theme) -> None:
+    def __init__(self, actions: Actions) -> None:
         super().__init__()
-        self._theme = theme
         self.known = label("", wrap=True)
         known = _scrolled_card(tr("What this model knows"), self.known)
         below = row((known, 5), (self._advice_card(), 4), spacing=GAP)
         self.setLayout(column((self._drop_area(actions), 3), (below, 2), spacing=GAP))
-        theme.changed.connect(self._draw)
+        current_theme().changed.connect(self._draw)
         self._draw()
 
     def show_classes(self, classes: Sequence[str]) -> None:
@@ -47,10 +46,9 @@ class StartPage(QWidget):
         text = label(tr("Add photos or whole folders. They stay on this computer."), "muted")
         for widget in (self._drawing, title, text):
             widget.setAlignment(Qt.AlignmentFlag.AlignHCenter)
-        files = row(None, action_button(actions.diagnose_photos, self._theme, "add", primary=True),
-                    action_button(actions.diagnose_folder, self._theme, "folder"), None)  # fmt: skip
-        others = row(None, action_button(actions.paste, self._theme, "paste"),
-                     action_button(actions.camera, self._theme, "camera"), None)  # fmt: skip
+        files = row(None, action_button(actions.diagnose_photos, "add", primary=True),
+                    action_button(actions.diagnose_folder, "folder"), None)  # fmt: skip
+        others = row(None, action_button(actions.paste, "paste"), action_button(actions.camera, "camera"), None)
         tip = tr("Generates leaf pictures, trains a network on them in about a minute, and diagnoses new ones")
         self.synthetic = button(tr("Try with synthetic leaves"), self.synthetic_asked.emit, "flat", tip)
         synthetic = row(None, label(tr("No photo yet?"), "muted"), self.synthetic, None, spacing=2)
@@ -68,7 +66,7 @@ class StartPage(QWidget):
         return _scrolled_card(tr("How to take a good photo"), tips)
 
     def _draw(self) -> None:
-        colour, ratio = self._theme.colours.accent, self.devicePixelRatioF()
+        colour, ratio = current_theme().colours.accent, self.devicePixelRatioF()
         self._drawing.setPixmap(resources.pixmap("drop", colour, DRAWING, ratio))
 
 

@@ -10,7 +10,7 @@ from PySide6.QtGui import QColor, QFontMetrics, QStandardItem, QStandardItemMode
 from PySide6.QtWidgets import QAbstractItemView, QApplication, QHeaderView, QTableView, QWidget
 
 from app.cards import disease_name
-from app.theme import Theme
+from app.theme import current_theme
 from app.translation import tr
 from app.viewmodels.runs import RunView
 from app.widgets.layouts import TAB, column, holding, stack
@@ -26,12 +26,11 @@ LONGEST: Final = 260
 class ConfusionModel(QStandardItemModel):
     """Counts; the shade of a cell is its share of the true class. Correct and wrong predictions differ in colour."""
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._theme = theme
         self.classes: tuple[str, ...] = ()
         self.counts: tuple[tuple[int, ...], ...] = ()
-        theme.changed.connect(self._fill)
+        current_theme().changed.connect(self._fill)
 
     def show_matrix(self, classes: Sequence[str], counts: Sequence[Sequence[int]]) -> None:
         self.classes, self.counts = tuple(classes), tuple(tuple(row) for row in counts)
@@ -58,7 +57,7 @@ class ConfusionModel(QStandardItemModel):
                 self.setItem(truth, predicted, cell)
 
     def _shade(self, share: float, right: bool) -> QColor:
-        colour = QColor(self._theme.colours.accent if right else self._theme.colours.danger)
+        colour = QColor(current_theme().colours.accent if right else current_theme().colours.danger)
         colour.setAlphaF(0.12 + 0.36 * share)  # the number in it stays legible
         return colour
 
@@ -88,9 +87,9 @@ class ConfusionPane(QWidget):
 
     cell_opened = Signal(str, str)
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.model = ConfusionModel(theme)
+        self.model = ConfusionModel()
         self.table = QTableView()
         self.table.setModel(self.model)
         self.table.setAccessibleName(tr("Confusion matrix: rows are true classes, columns are predictions"))
@@ -106,7 +105,7 @@ class ConfusionPane(QWidget):
         self._title = label("", "muted", wrap=True)
         hint = tr("Rows are true classes, columns are predictions. Double-click a cell, or press Enter, to see its "
                   "photos.")  # fmt: skip
-        empty = EmptyPlace(theme, "check", tr("No epoch is finished yet"),
+        empty = EmptyPlace("check", tr("No epoch is finished yet"),
                            tr("After each epoch this table counts the validation photos by true and predicted class."))
         self._matrix = holding(column((self.table, 1), label(hint, "caption", wrap=True)))
         self._stack = stack(empty, holding(column(self._title, (self._matrix, 1), (None, 0))))

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from app.theme import Theme
 from app.translation import tr
 from app.viewmodels.runs import Curve, RunView
 from app.widgets.curve_plot import CurvePlot
@@ -21,18 +20,18 @@ from core.storage import unused
 class CurvesPane(QWidget):
     """Three plots over the epochs; earlier runs can be compared with them."""
 
-    def __init__(self, theme: Theme, notice: Notice) -> None:
+    def __init__(self, notice: Notice) -> None:
         super().__init__()
         self._notice = notice
         self.plots = {
-            "loss": CurvePlot(theme, tr("Loss")),
-            "accuracy": CurvePlot(theme, tr("Accuracy")),
-            "rate": CurvePlot(theme, tr("Learning rate")),
+            "loss": CurvePlot(tr("Loss")),
+            "accuracy": CurvePlot(tr("Accuracy")),
+            "rate": CurvePlot(tr("Learning rate")),
         }
         self.compared: dict[str, RunView] = {}
         """Earlier runs by name, drawn with their validation curve."""
         self._next = 0
-        empty = EmptyPlace(theme, "train", tr("No curves yet"), tr(
+        empty = EmptyPlace("train", tr("No curves yet"), tr(
             "Choose the settings on the left and press “Start training”. Loss and accuracy are plotted here during "
             "training."))  # fmt: skip
         self._stack = stack(empty, self._page())

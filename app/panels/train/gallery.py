@@ -11,7 +11,6 @@ from PySide6.QtWidgets import QWidget
 
 from app.cards import disease_name
 from app.project import photo_folder
-from app.theme import Theme
 from app.translation import count, tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
@@ -41,8 +40,8 @@ class GalleryDialog(Dialog):
     train_asked = Signal()
 
     def __init__(
-        self, parent: QWidget, theme: Theme, document: Document,
-        pictures: tuple[Thumbnails, Thumbnails], model: Path, photos: list[str], truth: str, predicted: str,
+        self, parent: QWidget, document: Document, pictures: tuple[Thumbnails, Thumbnails], model: Path,
+        photos: list[str], truth: str, predicted: str,
     ) -> None:  # fmt: skip
         names = {"truth": disease_name(truth), "predicted": disease_name(predicted)}
         taken = tr("{truth}, predicted as {predicted}", **names)
@@ -55,13 +54,13 @@ class GalleryDialog(Dialog):
         self._model = DiagnosisModel(self)
         self._model.crop = False  # the matrix counts predictions for whole photos
         self.photos = PhotoModel()
-        self.grid = PhotoGrid(theme, pictures[0], tr("Photos of this cell"))
+        self.grid = PhotoGrid(pictures[0], tr("Photos of this cell"))
         self.grid.setModel(self.photos)
-        self.notice = Notice(theme)
+        self.notice = Notice()
         self.state = label("", "muted", wrap=True)
         self.photo = PhotoView(tr("Photo only"))
         self.photo.set_strength(0.55)
-        self.bars = ProbabilityBars(theme)
+        self.bars = ProbabilityBars()
         self.slider = Slider(tr("Opacity of the class map"), value=55)
         self.slider.valueChanged.connect(lambda value: self.photo.set_strength(value / 100))
         self.slider.hide()

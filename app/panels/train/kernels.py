@@ -11,7 +11,7 @@ from typing import Final
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 
-from app.theme import Theme
+from app.theme import current_theme
 from app.translation import tr
 from app.viewmodels.row_order import Column
 from app.viewmodels.rows_model import RowsModel
@@ -93,24 +93,23 @@ def tip(kernel: TimedKernel) -> str:
 class KernelTimesPane(QWidget):
     """The step that was timed last."""
 
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._theme = theme
         self._times: Sequence[KernelTime] = ()
         self.model = RowsModel(columns(), self)
         self.table = sorted_view(self.model, tr("Kernel times"), stretch=0)
         self.table.horizontalHeader().setMinimumSectionSize(70)
         self.table.setTextElideMode(Qt.TextElideMode.ElideLeft)  # layers differ at their end
-        self._bars = BarDelegate(theme, self.table, SHARE)
-        self.roofline = Roofline(theme)
+        self._bars = BarDelegate(self.table, SHARE)
+        self.roofline = Roofline()
         self.roofline.caption.setTextFormat(Qt.TextFormat.RichText)
         split = splitter(card(self.roofline), self.table, sizes=(340, 220), upright=True)
         split.setChildrenCollapsible(False)
-        empty = EmptyPlace(theme, "kernels", tr("No kernel has been timed yet"),
+        empty = EmptyPlace("kernels", tr("No kernel has been timed yet"),
                            tr("Once per epoch, each kernel of one step is timed. The times appear here."))
         self._stack = stack(empty, split)
         self.setLayout(column(self._stack, margins=TAB))
-        theme.changed.connect(self._draw)
+        current_theme().changed.connect(self._draw)
 
     def show_times(self, times: Sequence[KernelTime]) -> None:
         if times is self._times:
@@ -122,14 +121,14 @@ class KernelTimesPane(QWidget):
         self._draw()
 
     def _draw(self) -> None:
-        curves = self._theme.colours.curves
+        curves = current_theme().colours.curves
         directions = dict.fromkeys(time.direction for time in self._times)
         chosen = {direction: curves[at % len(curves)] for at, direction in enumerate(directions)}
         drawn = [kernel for kernel in self.model.rows if kernel.time.gflops > 0 and kernel.time.intensity > 0]
         points = [Point(kernel.time.intensity, kernel.time.gflops, chosen[kernel.time.direction],
                         SMALLEST + (LARGEST - SMALLEST) * math.sqrt(kernel.share), tip(kernel))
                   for kernel in drawn]  # fmt: skip
-        peak = Roof(*roof(kernel.time for kernel in drawn), self._theme.colours.text)
+        peak = Roof(*roof(kernel.time for kernel in drawn), current_theme().colours.text)
         text = tr(
             "The roof is the peak of this device: {gflops} GFLOP/s, {gigabytes} GB/s. Each point is a kernel; its size "
             "shows its share of the step time.", gflops=f"{peak.gflops:,.0f}", gigabytes=f"{peak.gigabytes:,.0f}",

@@ -8,7 +8,6 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QWidget
 
 from app.actions import Actions
-from app.theme import Theme
 from app.translation import sentence, tr
 from app.viewmodels.runs import RunView
 from app.widgets.layouts import TAB, Flow, column, holding, stack
@@ -22,7 +21,7 @@ class OutcomePane(QWidget):
 
     diagnose_asked = Signal(str)
 
-    def __init__(self, theme: Theme, actions: Actions) -> None:
+    def __init__(self, actions: Actions) -> None:
         super().__init__()
         self._model, self.report = "", ""
         self._actions = actions
@@ -33,8 +32,8 @@ class OutcomePane(QWidget):
         use = tr("Diagnose with this model")
         self.use = button(use, lambda: self.diagnose_asked.emit(self._model), "primary")
         scroll = scrolling(holding(column(self.words, self.notes, None, spacing=24)), tr("What the result means"))
-        reports = (action_button(actions.run_report, theme, "search"), action_button(actions.run_pdf, theme, "export"))
-        empty = EmptyPlace(theme, "train", tr("No result yet"), tr(
+        reports = (action_button(actions.run_report, "search"), action_button(actions.run_pdf, "export"))
+        empty = EmptyPlace("train", tr("No result yet"), tr(
             "After a run this page shows the accuracy on photos that were not used in training, the border baseline, "
             "and the difference between lab and field photos."))  # fmt: skip
         self._stack = stack(empty, card(self.name, self.headline, (scroll, 1), Flow(self.use, *reports)))

@@ -18,7 +18,6 @@ from app.panels.train.runs import RunsPane
 from app.panels.train.setup import SetupPane
 from app.paths import Settings
 from app.task import Task
-from app.theme import Theme
 from app.translation import duration, number, stage_text, tr
 from app.viewmodels.runs import RunSummary, RunView, read_run
 from app.viewmodels.training import State, TrainingModel
@@ -35,22 +34,20 @@ training."""
 class TrainPanel(QWidget):
     """Its parts `runs`, `outcome` and `confusion` have signals."""
 
-    def __init__(
-        self, model: TrainingModel, actions: Actions, settings: Settings, theme: Theme, runs: Callable[[], Path]
-    ) -> None:
+    def __init__(self, model: TrainingModel, actions: Actions, settings: Settings, runs: Callable[[], Path]) -> None:
         super().__init__()
         self._model = model
         self.setup = SetupPane(settings)
-        self.notice = Notice(theme)
-        self.curves = CurvesPane(theme, self.notice)
-        self.kernels = KernelTimesPane(theme)
-        self.confusion = ConfusionPane(theme)
-        self.runs = RunsPane(theme, runs, lambda: model.folder if model.busy else "")
-        self.outcome = OutcomePane(theme, actions)
+        self.notice = Notice()
+        self.curves = CurvesPane(self.notice)
+        self.kernels = KernelTimesPane()
+        self.confusion = ConfusionPane()
+        self.runs = RunsPane(runs, lambda: model.folder if model.busy else "")
+        self.outcome = OutcomePane(actions)
         self._make_figures()
-        self.start = action_button(actions.start, theme, "play", primary=True)
-        self.pause = action_button(actions.pause, theme, "pause")
-        self.stop = action_button(actions.stop, theme, "stop")
+        self.start = action_button(actions.start, "play", primary=True)
+        self.pause = action_button(actions.pause, "pause")
+        self.stop = action_button(actions.stop, "stop")
         self._lay_out()
         self._undrawn = 0  # plots that were not drawn since the last event
         self._urgent = ""

@@ -9,7 +9,6 @@ from pathlib import Path
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QPushButton, QWidget
 
-from app.theme import Theme
 from app.translation import count, tr
 from app.viewmodels.row_order import Column
 from app.viewmodels.rows_model import RowsModel
@@ -31,7 +30,7 @@ class RunsPane(QWidget):
     diagnose_asked = Signal(str)
     refused = Signal(str)
 
-    def __init__(self, theme: Theme, place: Callable[[], Path], going: Callable[[], str]) -> None:
+    def __init__(self, place: Callable[[], Path], going: Callable[[], str]) -> None:
         super().__init__()
         self._place, self._going = place, going
         self.model = RowsModel(_columns(going), self)
@@ -48,7 +47,7 @@ class RunsPane(QWidget):
         self._delete = button(tr("Delete…"), self._on_delete)
         self._show = self._button(tr("Open folder"), lambda run: open_file(run.folder), "flat")
         tools = Flow(self._resume, self._result, self._diagnose, self._over, self._rename, self._delete, self._show)
-        empty = EmptyPlace(theme, "train", tr("No runs yet"), tr(
+        empty = EmptyPlace("train", tr("No runs yet"), tr(
             "Every training is saved as a run. Runs can be resumed, compared and used for diagnosis here."))
         self._stack = stack(empty, holding(column((self.table, 1), tools)))
         self.setLayout(column(self._stack, margins=TAB))

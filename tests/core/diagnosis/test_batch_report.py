@@ -12,10 +12,10 @@ from core.diagnosis.diagnosis_output import show_photos
 from core.diagnosis.examination import Examination
 from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_identity import ModelIdentity
-from core.diagnosis.prediction import ClassProbability, Diagnosis, LeafDiagnosis, Prediction
+from core.diagnosis.prediction import Diagnosis, LeafDiagnosis
 from core.diagnosis.report_entry import label_text, make_entry, remarks
 from core.diagnosis.severity import Severity
-from core.diagnosis.verdict import NOT_SURE, UNFAMILIAR, Verdict
+from core.diagnosis.verdict import NOT_SURE, UNFAMILIAR, ClassProbability, Prediction, Verdict
 from tests.helpers.browser import look_at
 from tests.helpers.models import small_model
 
@@ -38,15 +38,14 @@ def found():
     lesions = np.zeros_like(leaf)
     lesions[20:30, 20:30] = True
     guesses = (ClassProbability("bean/bean_rust", 0.9), ClassProbability("bean/healthy", 0.001))
-    return Examination(Verdict("bean/bean_rust"), guesses, np.array([0.001, 0.9]),
-                       np.full((side, side, 3), 90, np.uint8), (0.0, 0.0, 1.0, 1.0), Severity(leaf, lesions), 0.6, 1.0,
-                       5.0)  # fmt: skip
+    return Examination(Verdict("bean/bean_rust"), guesses, Prediction(np.array([0.001, 0.9]), 0.6),
+                       np.full((side, side, 3), 90, np.uint8), (0.0, 0.0, 1.0, 1.0), Severity(leaf, lesions))
 
 
 @pytest.fixture(scope="module")
 def entries(found):
     sure = Diagnosis("a/<one>.jpg", "bean/bean_rust", found.top, diseased=6.25, grade=3, notes=("60% is not leaf.",))
-    leaf = LeafDiagnosis((0, 0, 1, 1), found.verdict, found.top, Prediction(found.probabilities, 0.6), 30.0)
+    leaf = LeafDiagnosis((0, 0, 1, 1), found.verdict, found.top, found.prediction, 30.0)
     sure = replace(sure, leaves=(leaf, replace(leaf, verdict=Verdict(NOT_SURE))))
     unsure = replace(sure, path="two.jpg", verdict=NOT_SURE, reason="It may be either.", diseased=None, grade=None)
     cases = ((sure, found), (unsure, found), (Diagnosis("bad.jpg", error="It is empty."), None))

@@ -70,14 +70,14 @@ def test_a_predictor_decides_as_an_examination_and_both_report_what_they_cannot_
     photo, paths = squares(1, 5).photos[0], [str(tmp_path / "bad.png"), str(tmp_path / "leaf.png")]
     (tmp_path / "bad.png").touch()
     cv2.imwrite(paths[1], photo[..., ::-1])
-    with closing(Predictor(completed)) as predictor, closing(Examiner(completed)) as examiner:
+    with closing(Predictor(completed)) as predictor, closing(Examiner(completed, coverage=1.0)) as examiner:
         bad, found = predictor.diagnose(paths)
-        unread, examined = (examiner.examine_file(path, coverage=1.0)[0] for path in paths)
+        unread, examined = (examiner.examine_file(path)[0] for path in paths)
     (wanted,) = examine(completed, photo, crop=False)
     assert (bad.error, unread.error, found.verdict) == ("The file is empty.", "The file is empty.", wanted.verdict.word)
     assert examined.verdict
     assert examined.grade is None or 0 <= examined.grade <= 11
-    assert found.prediction.familiar == pytest.approx(wanted.familiarity)
+    assert found.prediction.familiar == pytest.approx(wanted.prediction.familiar)
 
 
 def refusing_from(model, probability):

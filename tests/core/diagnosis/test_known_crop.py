@@ -1,15 +1,16 @@
 """Diagnoses for a known crop: other crops' classes are excluded, the probability of no leaf stays."""
 
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from core.diagnose import main
-from core.diagnosis.known_crop import find_crop, list_crops, restrict
+from core.diagnosis.known_crop import find_crop, list_crops
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.thresholds import untested_thresholds
-from core.diagnosis.verdict import NOT_SURE, UNFAMILIAR, Verdict, decide_verdict
+from core.diagnosis.verdict import NOT_SURE, UNFAMILIAR, DecisionRule, Prediction, Verdict
 from core.errors import InputError
 from tests.helpers.models import small_model, write_small_model
 from tests.helpers.tiny_photos import write_photos
@@ -19,14 +20,16 @@ CLASSES = ("apple/rust", "apple/scab", "background/none", "bean/rust")
 
 def test_probabilities_are_those_given_the_crop_and_a_leaf():
     stated = np.array([[0.1, 0.3, 0.2, 0.4], [0.0, 0.0, 0.1, 0.9]])
-    known, familiar = restrict(stated, np.array([-1.0, -2.0]), None, CLASSES, "apple")
+    rule = DecisionRule(CLASSES, None, crop="apple")
+    known, familiar = rule.restrict(stated, np.array([-1.0, -2.0]))
     assert known[0] == pytest.approx([0.2, 0.6, 0.2, 0.0])
     assert known[1] == pytest.approx([0.0, 0.0, 0.1, 0.0]), "nothing of a crop that is impossible"
     assert familiar.tolist() == [-1.0, -2.0], "the second may show no leaf"
-    assert restrict(stated, 0.0, untested_thresholds(4), CLASSES, "apple")[0][0] == pytest.approx([0.1, 0.3, 0.2, 0.0])
-    assert restrict(stated, 0.0, None, CLASSES, "")[0] is stated
-    known, familiar = restrict(np.array([0.001, 0.003, 0.001, 0.995]), -1.0, None, CLASSES, "apple")
-    assert decide_verdict(known, familiar, None, CLASSES) == Verdict(NOT_SURE, UNFAMILIAR), "a leaf of another crop"
+    labels = replace(rule, thresholds=untested_thresholds(4))
+    assert labels.restrict(stated, 0.0)[0][0] == pytest.approx([0.1, 0.3, 0.2, 0.0])
+    assert replace(rule, crop="").restrict(stated, 0.0)[0] is stated
+    known = Prediction(*rule.restrict(np.array([0.001, 0.003, 0.001, 0.995]), -1.0))
+    assert rule.decide(known) == Verdict(NOT_SURE, UNFAMILIAR), "a leaf of another crop"
 
 
 def test_crops_are_those_of_the_classes_and_found_by_name():
@@ -45,7 +48,7 @@ def test_every_prediction_and_the_command_are_for_the_known_crop(tmp_path, capsy
     model = small_model(CLASSES, 16)
     with closing(Predictor(model)) as plain, closing(Predictor(model, known_crop="bean")) as known:
         stated = np.stack([p.probabilities for p in plain.predict_calibrated(photos)])
-        want, _ = restrict(stated, 0.0, None, CLASSES, "bean")
+        want, _ = DecisionRule(CLASSES, None, crop="bean").restrict(stated, 0.0)
         assert np.array_equal(np.stack([p.probabilities for p in known.predict_calibrated(photos)]), want)
     file = str(write_small_model(tmp_path / "m.safetensors", CLASSES, 16))
     photo = str(write_photos(tmp_path / "photos") / "green" / "000.png")

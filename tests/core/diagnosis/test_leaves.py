@@ -16,9 +16,9 @@ from core.diagnosis.diagnosis_output import WITH_LEAVES, show_photos
 from core.diagnosis.examination import Examiner
 from core.diagnosis.leaf_detector import PATHS, FoundLeaf, LeafDetector, choose_leaves, cut_square, letterbox
 from core.diagnosis.model_identity import ModelIdentity
-from core.diagnosis.prediction import ClassProbability, Diagnosis, LeafDiagnosis, Prediction
+from core.diagnosis.prediction import Diagnosis, LeafDiagnosis
 from core.diagnosis.severity import Severity
-from core.diagnosis.verdict import NOT_SURE, Verdict, count_findings
+from core.diagnosis.verdict import NOT_SURE, ClassProbability, Prediction, Verdict, count_findings
 from tests.helpers.models import small_model
 
 LEFT, RIGHT = (0.3, 0.0, 0.7, 0.4), (0.3, 0.6, 0.7, 1.0)
@@ -135,7 +135,7 @@ def test_a_photo_of_several_leaves_gets_the_worst_finding_and_one_of_one_leaf_it
     examiner._detector.find.return_value = found[:1]
     one, plain = examiner.examine(photo, leaves=True), examiner.examine(photo)
     assert (one.leaves, plain.leaves, one.verdict) == ((), (), plain.verdict)
-    assert np.array_equal(one.probabilities, plain.probabilities)
+    assert np.array_equal(one.prediction.probabilities, plain.prediction.probabilities)
 
 
 def test_text_json_and_csv_have_the_leaves(capsys):

@@ -10,16 +10,16 @@ from core.diagnose import main
 from core.diagnosis.diagnosis_output import show_plants
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.plant import diagnose_plant, diagnose_plants, name_plants, pool_probabilities
-from core.diagnosis.prediction import Diagnosis, Prediction
+from core.diagnosis.prediction import Diagnosis
 from core.diagnosis.thresholds import CoveragePoint, Thresholds
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, DecisionRule, Prediction
 from core.errors import EXIT_WRONG_INPUT
 from tests.core.data.test_photo_groups import jpeg_taken
 from tests.helpers.models import write_small_model
 from tests.helpers.photo_files import corners, jpeg
 
 CLASSES = ("apple/scab", "apple/rust", "background/none")
-THRESHOLDS = Thresholds("energy", 0.0, 2, 0.9, (CoveragePoint(1.0, 0.6, 0.9, 0.0),))
+RULE = DecisionRule(CLASSES, Thresholds("energy", 0.0, 2, 0.9, (CoveragePoint(1.0, 0.6, 0.9, 0.0),)))
 
 
 def seen(*probabilities, familiar=1.0):
@@ -27,7 +27,7 @@ def seen(*probabilities, familiar=1.0):
 
 
 def diagnose(*photos):
-    return diagnose_plant("plant", photos, THRESHOLDS, CLASSES, 1.0)
+    return diagnose_plant("plant", photos, RULE)
 
 
 def test_photos_that_agree_are_surer_a_sure_one_outweighs_two_and_some_do_not_count():
@@ -53,9 +53,9 @@ def test_a_plant_without_a_usable_photo_has_no_diagnosis(photo, word):
 def test_a_photo_counts_once_unreadable_ones_never_and_folders_of_one_name_are_told_apart():
     found = [Diagnosis(path, prediction=seen(0.9, 0.05, 0.05)) for path in ("a/1", "./a/1", os.path.abspath("a/1"))]
     found += [Diagnosis("a/2", error="broken"), Diagnosis("b/1", error="broken")]
-    (plant,) = diagnose_plants(found, list("aaaab"), THRESHOLDS, CLASSES, 1.0)
+    (plant,) = diagnose_plants(found, list("aaaab"), RULE)
     assert (plant.name, plant.photos, plant.verdict.word) == ("a", 1, "apple/scab")
-    plants = diagnose_plants(found[:1] * 6, ["/v/x/a", "/w/x/a", "/y/a", "/x/b", "/", "."], THRESHOLDS, CLASSES, 1.0)
+    plants = diagnose_plants(found[:1] * 6, ["/v/x/a", "/w/x/a", "/y/a", "/x/b", "/", "."], RULE)
     assert [plant.title for plant in plants] == ["v/x/a", "w/x/a", "y/a", "b", "/", "."]
 
 

@@ -11,9 +11,8 @@ from core.diagnosis import thresholds as rejection
 from core.diagnosis.evaluation import measure_coverage
 from core.diagnosis.metrics import average_precision, compute_metrics, describe_accuracy, sigmoid, softmax
 from core.diagnosis.plant import diagnose_plant, pool_probabilities
-from core.diagnosis.prediction import Prediction
 from core.diagnosis.thresholds import Thresholds, at_coverage, coverage_curve, describe_coverage, untested_thresholds
-from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, Verdict, decide_verdict, is_healthy, rank_classes
+from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, DecisionRule, Prediction, Verdict, is_healthy
 
 CONFIDENCE = np.array([0.99, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1])
 RIGHT = np.array([1, 1, 1, 1, 0, 1, 1, 0, 0, 0], bool)
@@ -75,7 +74,8 @@ def thresholds():
 ])  # fmt: skip
 def test_thresholds_and_coverage_decide_the_verdict(thresholds, probabilities, coverage, changes, word, reason):
     assert thresholds.no_leaf_class == 1
-    verdict = decide_verdict(np.array(probabilities), 10.0, replace(thresholds, **changes), CLASSES, coverage=coverage)
+    rule = DecisionRule(CLASSES, replace(thresholds, **changes), coverage)
+    verdict = rule.decide(Prediction(np.array(probabilities), 10.0))
     assert (verdict.word, verdict.is_class) == (word, word == "tomato/healthy")
     assert reason in verdict.reason
 
@@ -107,8 +107,9 @@ def test_the_thresholds_are_quantiles_of_validation_photos_with_and_without_a_le
 
 
 def test_without_thresholds_a_class_must_be_likelier_than_all_others():
-    assert decide_verdict(np.array([0.6, 0.3, 0.1]), 0.0, None, CLASSES).word == "apple/scab"
-    doubtful = decide_verdict(np.array([0.4, 0.25, 0.35]), 0.0, None, CLASSES)
+    rule = DecisionRule(CLASSES, None)
+    assert rule.decide(Prediction(np.array([0.6, 0.3, 0.1]), 0.0)).word == "apple/scab"
+    doubtful = rule.decide(Prediction(np.array([0.4, 0.25, 0.35]), 0.0))
     assert (doubtful.word, "apple/scab or tomato/healthy" in doubtful.reason) == (NOT_SURE, True)
 
 
@@ -177,19 +178,23 @@ def test_metrics_count_label_by_label_and_photo_by_photo():
 
 def test_the_verdict_is_all_labels_above_their_thresholds():
     thresholds = Thresholds("energy", -1.0, 2, 0.9, untested_thresholds(3).curve, labels=(0.2, 0.6, 0.9))
+    rule = DecisionRule(LABELS, thresholds)
     assert Thresholds.from_section(thresholds.to_section(), 3) == thresholds
     assert Thresholds.from_section(thresholds.to_section(), 4) is None
 
+    def top(rule, *probabilities):
+        return [rule.classes.index(guess.label) for guess in rule.list_top(Prediction(np.array(probabilities), 0.0))]
+
     def decide(*probabilities, familiar=0.0):
-        return decide_verdict(np.array(probabilities), familiar, thresholds, LABELS)
+        return rule.decide(Prediction(np.array(probabilities), familiar))
 
     assert decide(0.3, 0.7, 0.1).word == "a/rust+scab"
     assert decide(0.3, 0.5, 0.1).word == "a/rust"
     assert decide(0.1, 0.5, 0.1).word == NOT_SURE
     assert decide(0.3, 0.7, 0.95).word == NO_LEAF
     assert decide(0.3, 0.7, 0.1, familiar=-2.0).reason == UNFAMILIAR
-    assert rank_classes(np.array([0.3, 0.5, 0.1]), thresholds).tolist() == [0, 1, 2], "first the labels of the photo"
-    assert [rank_classes(np.array(given), None).tolist() for given in ((0.0, 1.0), (0.0, 0.0))] == [[1], [0]]
+    assert top(rule, 0.3, 0.5, 0.1) == [0, 1, 2], "first the labels of the photo"
+    assert [top(DecisionRule(LABELS, None), *given) for given in ((0.0, 1.0), (0.0, 0.0))] == [[1], [0]]
     assert not is_healthy("a/healthy+scab")
 
 
@@ -219,5 +224,6 @@ def test_photos_of_a_plant_are_pooled_label_by_label():
     assert pooled[1] < 0.1
     assert pooled[2] == pytest.approx(0.5)
     thresholds = Thresholds("energy", 0.0, -1, 1.0, untested_thresholds(2).curve, labels=(0.5, 0.5))
-    plant = diagnose_plant("plant", [Prediction(np.array([0.9, 0.8]), 1.0)] * 2, thresholds, LABELS[:2], 1.0)
+    rule = DecisionRule(LABELS[:2], thresholds, 1.0)
+    plant = diagnose_plant("plant", [Prediction(np.array([0.9, 0.8]), 1.0)] * 2, rule)
     assert plant.verdict.word == "a/rust+scab"

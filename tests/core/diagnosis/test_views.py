@@ -83,7 +83,7 @@ def test_diagnosis_evaluation_and_examination_say_the_same(tmp_path, temperature
         cv2.imwrite(path, photo[..., ::-1])
     predictor, examiner = Predictor(one, batch=2), Examiner(one)
     said = [guess.probability for found in predictor.diagnose(paths) for guess in found.top]
-    examined = [examiner.examine(photo, crop=False).probabilities for photo in photos]
+    examined = [examiner.examine(photo, crop=False).prediction.probabilities for photo in photos]
     answered = [answer.probabilities for answer in predictor.predict_calibrated(photos)]
     seen, stated = compute_outputs(predictor, photos).logits, predictor.probabilities(photos)
     predictor.close()
