@@ -128,8 +128,8 @@ def print_progress(stage: str, done: int, total: int) -> None:
 def describe_start(event: events.RunStarted) -> str:
     return (
         f"{event.model} on {event.device}, {len(event.classes)} classes, {event.train_photos} training, "
-        f"{event.validation_photos} validation and {event.test_photos} test photos, "
-        f"{event.memory_bytes / 2**20:.0f} MB. Run folder: {event.folder}"
+        f"{event.validation_photos} validation and {event.test_photos} test photos. "
+        f"A training step needs {event.memory_bytes / 2**20:.0f} MB. Run folder: {event.folder}"
         + (f". Resuming after step {event.step}." if event.step else "")
     )
 

@@ -17,6 +17,7 @@ from PySide6.QtWidgets import QComboBox
 from app import installation, resources
 from app.__main__ import main
 from app.cards import card_html, find_card
+from app.main_window import StatusLine
 from app.mask import encode_mask
 from app.panels.train.confusion import ConfusionModel
 from app.paths import RECENT
@@ -30,6 +31,12 @@ from tests.helpers.texts import ROOT
 from tests.helpers.window import write_folder
 
 pytestmark = pytest.mark.gui
+
+
+def test_the_status_bar_shows_the_memory_in_use(qapp):
+    status = StatusLine()
+    used, total = re.fullmatch(r"Memory (.+) of (.+) GB", status.memory.text()).groups()
+    assert 0 < float(used) < float(total)
 
 
 def test_settings_come_back_as_they_were_set(settings):

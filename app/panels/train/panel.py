@@ -175,7 +175,8 @@ class TrainPanel(QWidget):
         if view.progress is not None and state is State.RUNNING:
             return stage_text(view.progress.stage, view.progress.done, view.progress.total)
         if view.started and state is State.RUNNING:
-            text = tr("{train} training photos, {validation} validation photos, {device}, {memory} MB.")
+            text = tr("{train} training photos, {validation} validation photos, {device}. A training step needs "
+                      "{memory} MB.")
             memory = view.epoch.memory_bytes if view.epoch else view.started.memory_bytes
             return text.format(
                 train=f"{view.started.train_photos:,}", validation=f"{view.started.validation_photos:,}",

@@ -31,8 +31,8 @@ def test_where_nobody_watches_there_are_plain_lines(monkeypatch):
     assert text.count("120 of 120") == 1
     assert "\r" not in text
     assert "\x1b" not in text
-    for words in ("Listing photos: 120 of 120", "cnn on cpu, 2 classes, 100 training", "Note: 2 photos",
-                  "validation loss 0.250, accuracy 90.0 % (best so far)", "Test accuracy: 85.0 %",
+    for words in ("Listing photos: 120 of 120", "cnn on cpu, 2 classes, 100 training", "step needs 5 MB.",
+                  "Note: 2 photos", "validation loss 0.250, accuracy 90.0 % (best so far)", "Test accuracy: 85.0 %",
                   "Model saved to runs/x/best.safetensors", "Done after 1:05"):
         assert words in text
 
