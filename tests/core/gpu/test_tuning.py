@@ -274,6 +274,15 @@ def test_a_tuning_that_was_stopped_goes_on_where_it_was(bench, tmp_path):
     assert (only.is_last, only.text) == (True, "all of them are in the table")
 
 
+def test_a_table_of_other_kernels_is_not_continued(driver, cache, monkeypatch):
+    path = cache / "table.json"
+    tuning.write_table(path, open_device().identity, {}, "test")
+    assert next(tuner.tune_into(path, target(), "test")).done == 0
+    monkeypatch.setattr("core.gpu.tuning.source_hash", lambda: "f" * 64)
+    with pytest.raises(InputError, match="table.json was measured with other kernels.* Write to a new file"):
+        next(tuner.tune_into(path, target(), "test"))
+
+
 def test_every_way_is_launched_and_timed_and_both_steps_are_compared(driver, cache):
     """On a driver that is not there: what is captured, its memory, and that everything is given back."""
     measured, saved = {}, []
