@@ -275,8 +275,7 @@ def test_a_tuning_that_was_stopped_goes_on_where_it_was(bench, tmp_path):
 
 
 def test_a_table_of_other_kernels_is_not_continued(driver, cache, monkeypatch):
-    path = cache / "table.json"
-    tuning.write_table(path, open_device().identity, {}, "test")
+    tuning.write_table(path := cache / "table.json", open_device().identity, {}, "test")
     assert next(tuner.tune_into(path, target(), "test")).done == 0
     monkeypatch.setattr("core.gpu.tuning.source_hash", lambda: "f" * 64)
     with pytest.raises(InputError, match="table.json was measured with other kernels.* Write to a new file"):
