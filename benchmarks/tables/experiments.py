@@ -21,6 +21,8 @@ TEACHING: Final = (*(f" {name}" for name in (*ALGORITHM_ORDER, *VENDOR_LIBRARIES
 KERNELS: Final = ("kernels-h200", "cudnn_algorithms-nvidia-h200")
 NEARLY: Final = 0.9
 """Rows from this share on are counted, not named."""
+RANDOM: Final = re.compile(" (forward|backward_(input|weight))(?=, worst)")
+"""The direction of the worst random shape of a family, of which only the smallest share is named."""
 WANTED: Final = {"wanted", "border"}
 """Peers that are goals, not measurements."""
 
@@ -74,8 +76,11 @@ def below_table() -> str:
     """The rows in which a library is faster than our best kernel with their share of its speed, smallest first."""
     known = (row for row in measured_rows() if not row["name"].endswith(TEACHING))
     behind = sorted((row for row in known if row["ratio"] < 1), key=lambda row: row["ratio"])
-    named = [f"{row['name']} {row['ratio']:.2f}" for row in behind if row["ratio"] < NEARLY]
-    return f"{'; '.join(named).replace(', median', ', random')}; {len(behind) - len(named)} more from {NEARLY} on."
+    named: dict[str, float] = {}
+    for row in (row for row in behind if row["ratio"] < NEARLY):
+        named.setdefault(RANDOM.sub("", row["name"]).replace(", median", ", random"), row["ratio"])
+    more = sum(row["ratio"] >= NEARLY for row in behind)
+    return f"{'; '.join(f'{name} {ratio:.2f}' for name, ratio in named.items())}; {more} more from {NEARLY} on."
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -100,6 +100,15 @@ def choose_gpu(environment: RankEnvironment) -> None:
         os.environ[VISIBLE] = visible[own]
 
 
+def use_gpu(text: str) -> int:
+    """Let this process see only one of its GPUs, by its number from 0, before CUDA starts. Raises DeviceError."""
+    number, visible = int(text) if text.isdecimal() else -1, _visible_gpus()
+    if number < 0 or (visible is not None and number >= len(visible)):
+        raise DeviceError(f"--gpu {text}: there is no such GPU. The first is 0; {VISIBLE} may hide others.")
+    os.environ[VISIBLE] = str(number) if visible is None else visible[number]
+    return number
+
+
 def share_gpus(number: int) -> None:
     """Let this process see one GPU of its machine; processes share GPUs where they outnumber them."""
     visible = _visible_gpus()

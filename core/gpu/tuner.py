@@ -31,7 +31,7 @@ from core.gpu.ops.loss.head import is_computed_with_loss
 from core.gpu.plan import CudaPlan
 from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Candidate, Case, Choice
 from core.gpu.timing import Bench, write_choice
-from core.gpu.tuning import Entries, Key, Measured, Table, encode, load_table, make_user_path, read_table, write_table
+from core.gpu.tuning import Entries, Key, Measured, Table, encode, load_table, make_user_path, resume_table, write_table
 from core.graph import PHOTO, Graph
 from core.ops.contract import Array
 from core.ops.photo import identity_augmentation
@@ -148,7 +148,7 @@ def tune_into(
     """`tune` on this machine's GPU, into the table at `path`, by default the user's own."""
     device = open_device()
     path = path or make_user_path(device.identity)
-    measured = dict(read_table(path)[1]) if path.exists() else {}
+    measured = resume_table(path, device.identity)
 
     def save(entries: Entries) -> None:
         write_table(path, device.identity, entries, command, commit)

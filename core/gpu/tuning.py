@@ -169,6 +169,22 @@ def write_table(path: Path, gpu: Identity, entries: Entries, command: str, commi
     write_file(path, f'{json.dumps(head, indent=1)[:-2]},\n "cases": [\n{body}\n ]\n}}\n')
 
 
+def resume_table(path: Path, gpu: Identity) -> Entries:
+    """The entries of an interrupted table, if the file exists. Raises InputError if they are not of these kernels."""
+    if not path.exists():
+        return {}
+    head, entries = read_table(path)
+    if not _is_current(head, gpu):
+        raise InputError(f"{path} was measured with other kernels, another driver or on another GPU. Write to a new "
+                         "file, which may replace it when it is complete.")  # fmt: skip
+    return entries
+
+
+def _is_current(head: Mapping[str, Any], gpu: Identity) -> bool:
+    measured = head["gpu"], head["capability"], head["driver"], head["kernels"]
+    return measured == (gpu.name, gpu.capability, gpu.driver, source_hash()[:16])
+
+
 def shipped_path(gpu: Identity) -> Path:
     return SHIPPED / f"{file_name(gpu)}.json"
 
@@ -195,7 +211,6 @@ def load_table(gpu: Identity) -> Table:
             if (head["gpu"], head["capability"]) != (gpu.name, gpu.capability):
                 continue
             entries |= measured
-            same = head["kernels"] == source_hash()[:16] and head["driver"] == gpu.driver
-            changed = "" if same else ", with another driver or other kernels"
+            changed = "" if _is_current(head, gpu) else ", with another driver or other kernels"
             origins.append(f"{len(measured)} cases measured on the {gpu.name} ({origin}{changed})")
     return Table(entries, tuple(origins))

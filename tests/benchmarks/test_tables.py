@@ -6,7 +6,7 @@ import re
 import pytest
 
 from benchmarks.tables import all_results, pages, results
-from benchmarks.tables.experiments import WORKS
+from benchmarks.tables.experiments import NEARLY, WORKS, below_table
 from core.laboratory.options import make_parser
 from tests.helpers.texts import ROOT
 
@@ -60,6 +60,12 @@ def test_the_commands_of_the_experiments_are_understood():
     assert len(commands) > 20
     for command in commands:
         make_parser().parse_args(command.removeprefix("lab ").split())
+
+
+def test_families_of_random_shapes_with_a_slower_one_are_named():
+    rows = results.read("random_shapes-nvidia-h200")["rows"]
+    slower = {row["name"].split(" forward")[0].split(" backward")[0] for row in rows if row["ratio"] < NEARLY}
+    assert {family for family in slower if f"{family}, worst" in below_table()} == slower > set()
 
 
 @pytest.mark.parametrize(("value", "text"), [(0.09602, "0.0960"), (1234.6, "1,230"), (5.2278, "5.23"), (0, "0")])

@@ -13,7 +13,7 @@ from core.gpu.single import prepare_update, reason_against
 from core.laboratory.kernel_comparison import solve_update
 from core.ops.activation import ACTIVATIONS
 from core.ops.contract import Mode
-from core.ops.op_table import LOSSES
+from core.ops.op_table import LOSSES, OPS
 from core.ops.registry import VENDOR_LIBRARIES, KernelCase
 from core.optim.optimizer import scalars
 from tests.golden.cases import ON_DEVICES
@@ -94,6 +94,11 @@ def test_a_candidate_run_as_plain_python_gives_the_references_results(problem, p
             assert relative_error(arrays[role], solved.wanted[role]) < limit, (candidate.name, direction, role)
         ran.add(direction)
     assert {"forward", "backward_input"} <= ran
+
+
+def test_every_op_with_a_fast_kernel_is_run():
+    fast = {op for op in OPS if any(not is_teaching(candidate) for candidate, _ in entries(op))}
+    assert fast == {problem.op for problem in (*CASES, *PRODUCTS)}, "CASES needs each"
 
 
 @pytest.mark.parametrize(("inputs", "units", "images"), [(12, 11, 3), (516, 5, 1), (8, 131, 8), (20, 9, 13)])

@@ -126,8 +126,7 @@ def test_another_gpu_and_one_without_a_table_use_estimates_and_other_kernels_the
     for other in (replace(GPU, name="NVIDIA H100"), replace(GPU, capability=(8, 6)), replace(GPU, driver="CUDA 13.1")):
         assert tuning.load_table(other) == tuning.Table()
     tuning.user_path(GPU).rename(tuning.user_path(replace(GPU, name="NVIDIA H100")))
-    copied = tuning.load_table(replace(GPU, name="NVIDIA H100"))
-    assert copied == tuning.Table(), "its head names another GPU"
+    assert tuning.load_table(replace(GPU, name="NVIDIA H100")) == tuning.Table(), "its head names another GPU"
     before = tuning.user_path(GPU)
     monkeypatch.setattr("core.gpu.tuning.source_hash", lambda: "f" * 64)
     assert tuning.user_path(GPU) != before
@@ -157,22 +156,18 @@ def test_what_is_written_is_read_again(case, tmp_path):
     tuning.write_table(tmp_path / "table.json", GPU, {case.key: rows}, "leafclinic lab tune", "abc")
     head, entries = tuning.read_table(tmp_path / "table.json")
     assert entries == {case.key: rows}
-    assert (head["gpu"], head["driver"], head["command"], head["commit"]) == (
-        "NVIDIA H200", "CUDA 13.0", "leafclinic lab tune", "abc"
-    )  # fmt: skip
+    named = {"gpu": "NVIDIA H200", "driver": "CUDA 13.0", "command": "leafclinic lab tune", "commit": "abc"}
+    assert named.items() <= head.items()
 
 
-def test_every_shipped_table_names_its_gpu_and_command_and_its_entries_can_be_chosen():
-    path = tuning.shipped_path(GPU)
-    head, entries = tuning.read_table(path)
-    assert head["gpu"] == GPU.name
+def test_a_shipped_table_names_its_command_and_its_entries_can_be_chosen():
+    head, _ = tuning.read_table(tuning.shipped_path(GPU))
     assert head["command"].startswith("leafclinic lab tune")
     for name in ("squeezenet1_0", "mobilenetv2"):
         frame = frame_of(name, 256, tuning=tuning.load_table(GPU))
         sources = [row.source for step in frame.program.steps if step.op in ("conv2d", "depthwise_conv2d", "dense")
                    for row in CANDIDATES.consider(Case(frame, (step,), FORWARD)) if not row.reason]  # fmt: skip
         assert set(sources) == {"measured"}
-    assert len(entries) > 400
 
 
 @pytest.mark.parametrize(("together", "wanted"), [(199.0, [BACKWARD]), (201.0, [WEIGHT, INPUT])])
@@ -272,6 +267,14 @@ def test_a_tuning_that_was_stopped_goes_on_where_it_was(bench, tmp_path):
     assert len(tuning.read_table(path)[1]) == again[-1].total
     (only,) = tuner.tune(H200, target(), tuning.EMPTY, tuning.read_table(path)[1], save, math.inf)
     assert (only.is_last, only.text) == (True, "all of them are in the table")
+
+
+def test_a_table_of_other_kernels_is_not_continued(driver, cache, monkeypatch):
+    tuning.write_table(path := cache / "table.json", open_device().identity, {}, "test")
+    assert next(tuner.tune_into(path, target(), "test")).done == 0
+    monkeypatch.setattr("core.gpu.tuning.source_hash", lambda: "f" * 64)
+    with pytest.raises(InputError, match="table.json was measured with other kernels.* Write to a new file"):
+        next(tuner.tune_into(path, target(), "test"))
 
 
 def test_every_way_is_launched_and_timed_and_both_steps_are_compared(driver, cache):
