@@ -128,7 +128,7 @@ def _shared(folders: Sequence[tuple[str, ...]]) -> int:
     start = 0
     while all(len(f) > start + 1 for f in folders) and len({f[start] for f in folders}) == 1:
         rest = [f[start + 1 :] for f in folders]
-        if not _has_splits(rest) and max(len(f) for f in rest) < 2:
+        if not _has_splits(rest) and min(len(f) for f in rest) < 2:
             break
         if _has_splits([f[start:] for f in folders]):
             break

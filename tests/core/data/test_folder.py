@@ -72,7 +72,7 @@ def test_an_outer_folder_that_holds_everything_says_nothing_unless_it_has_photos
     paths = [f"Data/PlantSet/{photo}" for photo in ("train/a/1.jpg", "train/b/1.jpg", "val/a/2.jpg")]
     dataset = open_folder(plant(tmp_path, *paths))
     assert (dataset.classes, set(dataset.splits.tolist())) == (("a", "b"), {TRAIN, VALIDATION})
-    one_crop = open_folder(plant(tmp_path / "x", "tomato/rust/a.jpg", "tomato/healthy/b.jpg"))
+    one_crop = open_folder(plant(tmp_path / "x", "tomato/rust/a.jpg", "tomato/healthy/b.jpg", "tomato/rust/tree/c.jpg"))
     assert one_crop.classes == ("tomato/healthy", "tomato/rust")
     wrapped = open_folder(plant(tmp_path / "y", "set/tomato/rust/a.jpg", "set/bean/healthy/b.jpg"))
     assert wrapped.classes == ("bean/healthy", "tomato/rust")
