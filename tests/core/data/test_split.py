@@ -93,6 +93,9 @@ def test_a_random_split_of_pairs_leaks_as_chance_says():
     leak = random_split_leak(splits, labels, groups, 5)
     assert leak.held_out == measure_leak(splits, groups).held_out
     assert 0.75 < leak.leaked / leak.held_out < 0.8, "0.7 of the siblings are in training, 0.15 in validation"
+    pairs = np.maximum(groups, np.arange(4000) - 20)[:60]  # 20, and 20 photos alone
+    few = [random_split_leak(splits[:60], labels[:60], pairs, seed).leaked for seed in range(10)]
+    assert max(few) - min(few) <= 2, "it is no single draw"
 
 
 def test_splits_of_the_source_stay_missing_ones_come_from_training_and_rows_follow_their_group():
