@@ -161,10 +161,12 @@ def describe_text(evaluation: Evaluation, split: str) -> str:
     figures = evaluation.figures
     confused = "" if figures.several else "most often predicted as"
     rows: list[tuple[str, ...]] = [("class", "photos", "precision", "recall", "F1", confused)]
-    for i, c in ((i, c) for i, c in enumerate(figures.per_class) if c.photos):  # the others have no recall
+    for c in figures.occurring:
+        i = figures.classes.index(c.label)
         counts = figures.confusion[i] if confused else ()
         wrong = [(n, figures.classes[j]) for j, n in enumerate(counts) if j != i and n]
-        rows.append((c.label, str(c.photos), f"{rounded(c.precision)} %", f"{rounded(c.recall)} %", f"{c.f1:.3f}",
+        recall = f"{rounded(c.recall)} %" if c.photos else "–"
+        rows.append((c.label, str(c.photos), f"{rounded(c.precision)} %", recall, f"{c.f1:.3f}",
                      f"{max(wrong)[1]} ({max(wrong)[0]})" if wrong else ""))
     lines = (f"{describe_accuracy(figures, split)} Loss {figures.loss:.4f}.", *describe_details(evaluation))
     return "\n".join(lines) + f"\n\n{align_columns(rows, (1, 2, 3, 4))}"

@@ -96,10 +96,15 @@ class Metrics:
 
     @property
     def macro_f1(self) -> float:
-        """Mean F1 over the classes that occur as label or prediction."""
+        """Mean F1 over the classes that occur (`occurring`)."""
+        seen = self.occurring
+        return sum(c.f1 for c in seen) / len(seen) if seen else 0.0
+
+    @property
+    def occurring(self) -> tuple[ClassMetrics, ...]:
+        """The classes that occur as label or prediction; one that is only predicted has no recall, and the F1 0."""
         counted = zip(self.per_class, self._counts(), strict=True)
-        seen = [c.f1 for c, (_, true, predicted) in counted if true or predicted]
-        return sum(seen) / len(seen) if seen else 0.0
+        return tuple(c for c, (_, true, predicted) in counted if true or predicted)
 
     @property
     def per_class(self) -> tuple[ClassMetrics, ...]:

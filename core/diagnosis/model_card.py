@@ -91,8 +91,8 @@ def _test(model: ModelFile) -> Chapter:
 
 
 def _row(row: Mapping[str, Any]) -> tuple[str, ...]:
-    low, high = row["interval"]
-    return (str(row["name"]), str(row["photos"]), percent(row["right"]), percents(low, high))
+    share = (percent(row["right"]), percents(*row["interval"])) if row["photos"] else ("–", "–")
+    return (str(row["name"]), str(row["photos"]), *share)
 
 
 def _trust(model: ModelFile) -> Chapter:

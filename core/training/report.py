@@ -75,8 +75,8 @@ def _summary(evaluation: RunEvaluation) -> list[str]:
     parts = parts if len(parts) > 1 else (Subset.whole(result.name, figures),)
     right = "all labels right" if figures.several else "right"
     shown = [(percent(p.accuracy), f"{right}, {p.name}", f"{percents(*p.interval)}, {p.photos} photos") for p in parts]
-    ends = "–".join(f"{end:.3f}" for end in figures.f1_interval or ())
-    shown.append((f"{figures.macro_f1:.3f}", "macro F1", ", ".join(filter(None, (ends, "mean over the classes")))))
+    ends = ["–".join(f"{end:.3f}" for end in figures.f1_interval)] if figures.f1_interval else []
+    shown.append((f"{figures.macro_f1:.3f}", "macro F1", ", ".join((*ends, "mean over the classes below"))))
     if figures.several:
         shown.append((f"{figures.several.average_precision:.3f}", "mean average precision", "mean over the labels"))
     if baseline is not None:
@@ -130,11 +130,12 @@ def _curves(history: History) -> str:
 
 def _classes(figures: Metrics) -> str:
     rows = []
-    for c in (c for c in figures.per_class if c.photos):  # the others have no recall
+    for c in figures.occurring:
         colour = page.GREEN if c.recall >= LOW_RECALL else page.RED
+        interval, bar = percents(*c.recall_interval, 0), draw_interval(c.recall, c.recall_interval, colour)
         rows.append([
-            escape(c.label), str(c.photos), percent(c.recall), draw_interval(c.recall, c.recall_interval, colour),
-            percents(*c.recall_interval, 0), percent(c.precision), percents(*c.precision_interval, 0),
+            escape(c.label), str(c.photos), *((percent(c.recall), bar, interval) if c.photos else ("–", "", "–")),
+            percent(c.precision), percents(*c.precision_interval, 0),
             f"{c.f1:.3f}",
         ])  # fmt: skip
     head = ("class", "photos", "recall", "", "95 % interval", "precision", "95 % interval", "F1")

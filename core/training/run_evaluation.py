@@ -111,7 +111,7 @@ class RunEvaluation:
             "classes": [
                 {"name": c.label, "photos": c.photos, "right": c.recall, "interval": list(c.recall_interval),
                  "precision": c.precision, "f1": c.f1}
-                for c in figures.per_class if c.photos
+                for c in figures.occurring
             ],
         }  # fmt: skip
         sections = {**model.sections, model_file.TEST: section}

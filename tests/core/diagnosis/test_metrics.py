@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from core.diagnosis import metrics
+from core.diagnosis.evaluation import Evaluation
+from core.evaluate import describe_text
 from core.percent import percent
 
 
@@ -23,6 +25,8 @@ def test_figures_of_five_photos():
     assert figures.macro_f1 == pytest.approx(0.8)
     assert figures.loss == pytest.approx(-(4 * math.log(0.8) + math.log(0.1)) / 5, rel=1e-6)
     assert metrics.find_correct(logits, labels, 0.5).tolist() == [True, True, True, False, True]
+    one = metrics.compute_metrics(logits, np.zeros(5, int), ("a", "b", "never"))
+    assert "\nb           0      0.0 %       –  0.000" in describe_text(Evaluation(one), ""), "its F1 is in the mean"
     none = metrics.compute_metrics(logits[:0], np.zeros(0, int), ("a", "b", "never"))
     assert (none.accuracy, none.macro_f1, none.loss, none.interval) == (0.0, 0.0, 0.0, (0.0, 1.0))
 
