@@ -131,8 +131,7 @@ def _describe(found: Examination) -> dict[str, Any]:
 
 
 def _describe_prediction(prediction: Prediction) -> dict[str, Any]:
-    probabilities = [float(f"{p:.7g}") for p in prediction.probabilities]
-    return {"probabilities": probabilities, "familiarity": prediction.familiar}
+    return {"probabilities": prediction.probabilities.tolist(), "familiarity": prediction.familiar}
 
 
 def encode_map(values: Array) -> dict[str, Any]:

@@ -395,3 +395,5 @@ def test_the_diseased_area_of_several_leaves_follows_their_verdicts():
             assert shown.shown_percent == pytest.approx(percent)
             assert shown.area().severity.percent == pytest.approx(percent)
             assert [leaf.shown_percent for leaf in shown.leaves] == [pytest.approx(50)] * sick + [None] * (2 - sick)
+    third = examine(1 / 3)
+    assert _describe(third)["probabilities"] == third.prediction.probabilities.tolist(), "not rounded"
