@@ -153,7 +153,7 @@ def describe_data(setup: Setup, model: ModelFile) -> ModelFile:
     sources = [
         f"{learned} training photos of {len(setup.classes) - len(photos.added)} classes{drawn}, {chosen} validation "
         f"photos (to choose the epoch and to calibrate), {tested} test photos. "
-        f"Groups of related photos, by which they were split: {len(np.unique(photos.groups))}.",
+        f"Groups of related photos, by which they were split: {len(np.unique(photos.groups[photos.cache.kept]))}.",
         "The photos belong to the user; their licences are unknown.",
     ]
     if photos.leak.leaked:

@@ -109,6 +109,7 @@ def test_a_run_says_what_its_split_by_group_has_spared_it(tiny, tmp_path):
     assert not [text for text in finish(set_up(config, Commands())).warnings if "A random split would leak" in text]
     for file in [*(tmp_path / "photos").rglob("*.png")]:
         file.with_stem(file.stem + "-again").write_bytes(file.read_bytes())
+    (tmp_path / "photos/green/empty.png").touch()
     setup = finish(set_up(config, Commands()))
     spared = setup.photos.random_leak
     assert spared.leaked > 5
@@ -117,6 +118,7 @@ def test_a_run_says_what_its_split_by_group_has_spared_it(tiny, tmp_path):
     torn = replace(setup, photos=replace(setup.photos, leak=spared))
     card = render_card(describe_data(torn, small_model(("brown", "green"))), "x")
     assert f"Data leakage: {spared.leaked} of {spared.held_out} validation and test photos have" in card
+    assert f"by which they were split: {len(set(setup.photos.groups[setup.photos.splits >= 0]))}." in card
 
 
 @pytest.mark.usefixtures("reference_plans")
