@@ -170,7 +170,8 @@ class _Run:
         """Run the remaining epochs; returns "completed", "early" or "stopped"."""
         config = self._config
         while self.state.epoch < config.epochs and not self._is_late():
-            if config.patience and self.state.epoch > 0 and self.state.stale_epochs >= config.patience:
+            validated = self.state.epoch > 0 and self.state.epoch % config.validate_every == 0
+            if config.patience and validated and self.state.stale_epochs >= config.patience:
                 return "early"
             if not (yield from self._steps()):
                 return "stopped"

@@ -67,6 +67,8 @@ def test_patience_ends_a_run_that_gets_no_better_also_after_a_resume(tiny):
     events = train(config)
     assert (events[-1].reason, len(only(events, EpochDone))) == ("early", 3)
     assert train(config, resume=True)[-1].reason == "early"
+    rare = train(tiny("rare", epochs=20, patience=2, validate_every=3, learning_rate=1e-8, optimizer="sgd"))
+    assert (rare[-1].reason, [e.epoch for e in only(rare, EpochDone)]) == ("early", [2, 5]), "not before a validation"
 
 
 def test_a_time_limit_ends_with_a_judged_model_and_the_schedule_follows_the_time(tiny):
