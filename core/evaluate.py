@@ -100,25 +100,35 @@ def _evaluate(run: Path, config: RunConfig, own: bool, split: str, coverage: flo
 
 def compare_json(runs: Sequence[Path], evaluations: Sequence[Evaluation]) -> dict[str, object]:
     """Several evaluations as a JSON object, with mean and standard deviation over the models."""
-    figures = [evaluation.figures for evaluation in evaluations]
     found: dict[str, object] = {"models": [{"model": str(run)} | describe_json(evaluation)
                                            for run, evaluation in zip(runs, evaluations, strict=True)]}
-    for name in ("accuracy", "macro_f1"):
-        values = [getattr(one, name) for one in figures]
+    for name, values in _list_compared(evaluations).items():
         found |= {f"{name}_mean": fmean(values), f"{name}_deviation": stdev(values)}
     return found
+
+
+def _list_compared(evaluations: Sequence[Evaluation]) -> dict[str, list[float]]:
+    """Figures of all models, by their names in JSON output."""
+    figures = [evaluation.figures for evaluation in evaluations]
+    found = {name: [float(getattr(one, name)) for one in figures] for name in ("accuracy", "macro_f1")}
+    several = [one.several.average_precision for one in figures if one.several]
+    return found | ({"mean_average_precision": several} if len(several) == len(figures) else {})
 
 
 def compare_text(runs: Sequence[Path], evaluations: Sequence[Evaluation], split: str) -> str:
     """A table of several evaluations, with mean and standard deviation over the models, and the details of each."""
     figures = [evaluation.figures for evaluation in evaluations]
-    rows = [("model", "photos", "accuracy", "95 % interval", "macro F1")]
+    compared = {name: f"{fmean(values):.3f} ± {stdev(values):.3f}" for name, values in
+                _list_compared(evaluations).items()}  # fmt: skip
+    precision, right = compared.get("mean_average_precision"), [100 * one.accuracy for one in figures]
+    name, f1 = ("all labels right", "mean F1") if precision else ("accuracy", "macro F1")
+    last = f", mean average precision {precision}" if precision else ""
+    rows = [("model", "photos", name, "95 % interval", f1)]
     rows += [(str(run), str(one.photos), f"{rounded(one.accuracy)} %", percents(*one.interval), f"{one.macro_f1:.3f}")
              for run, one in zip(runs, figures, strict=True)]
     details = ["\n".join((f"\n\n{run}", *describe_details(one))) for run, one in zip(runs, evaluations, strict=True)]
-    right, f1 = [100 * one.accuracy for one in figures], [one.macro_f1 for one in figures]
-    return (f"Accuracy on {split + ' ' if split else ''}photos, mean and standard deviation over {len(runs)} models: "
-            f"{fmean(right):.1f} ± {stdev(right):.1f} %, macro F1 {fmean(f1):.3f} ± {stdev(f1):.3f}.\n\n"
+    return (f"{name.capitalize()} on {split + ' ' if split else ''}photos, mean and standard deviation over "
+            f"{len(runs)} models: {fmean(right):.1f} ± {stdev(right):.1f} %, {f1} {compared['macro_f1']}{last}.\n\n"
             f"{align_columns(rows, (1, 2, 3, 4))}" + "".join(details))  # fmt: skip
 
 
