@@ -22,6 +22,7 @@ def panel(program, qtbot, tmp_path):
     folder = write_folder(tmp_path / "leaves", {"healthy": 30, "rust": 30})
     (folder / "rust" / "copy.png").write_bytes((folder / "healthy" / "0.png").read_bytes())
     (folder / "rust" / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    (folder / "rust" / "phone.heic").touch()
     drop(program.window, [folder])
     made = program.window.page("dataset")
     made.program = program
@@ -80,6 +81,7 @@ def test_the_examination_finds_what_is_wrong_and_measures_the_leak(panel, qtbot)
     found = {f.kind: f for f in panel._examination.found}
     assert "broken.png" in panel._document.table.dataset.paths[found["unreadable"].rows[0]]
     assert len(found["two_labels"].rows) == 2
+    assert {kind: count for _, count, kind in panel.health.model.rows}["unreadable"] == 2, "also one that is not listed"
     panel.health.table.setFocus()
     qtbot.waitUntil(lambda: panel.health.table.hasFocus())
     assert panel.photos.rowCount() == 62, "no finding is chosen yet"

@@ -64,7 +64,8 @@ class HealthPane(QWidget):
             findings = [finding for finding in found if finding.kind == kind]
             photos = {row for finding in findings for row in finding.rows}  # one photo may be in two findings
             if findings:
-                rows.append((meaning, len(photos) or len(findings), kind))
+                unlisted = sum(not finding.rows for finding in findings)  # such as HEIC files
+                rows.append((meaning, len(photos) + unlisted, kind))
         if rows != self.model.rows:
             self.model.show_rows(rows)
         self.table.setVisible(bool(rows))
