@@ -75,8 +75,8 @@ def _summary(evaluation: RunEvaluation) -> list[str]:
     parts = parts if len(parts) > 1 else (Subset.whole(result.name, figures),)
     right = "all labels right" if figures.several else "right"
     shown = [(percent(p.accuracy), f"{right}, {p.name}", f"{percents(*p.interval)}, {p.photos} photos") for p in parts]
-    ends = ["–".join(f"{end:.3f}" for end in figures.f1_interval)] if figures.f1_interval else []
-    shown.append((f"{figures.macro_f1:.3f}", "macro F1", ", ".join((*ends, "mean over the classes below"))))
+    ends = "–".join(f"{end:.3f}" for end in figures.f1_interval or ())
+    shown.append((f"{figures.macro_f1:.3f}", "macro F1", ", ".join(filter(None, (ends, "mean over the classes")))))
     if figures.several:
         shown.append((f"{figures.several.average_precision:.3f}", "mean average precision", "mean over the labels"))
     if baseline is not None:
