@@ -105,7 +105,13 @@ def error_signals() -> str:
     return markdown_table(heads, rows)
 
 
+def changed_photos() -> str:
+    found = read("diagnosis_val")["changed_answers"]
+    return markdown_table(["photo", "other class predicted"], [[name, percent(share)] for name, share in found.items()])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "several labels": several_labels, "plant calibration": plant_calibration, "left out crops": left_out_crops,
     "lab to field": lab_to_field, "label next": label_next, "error signals": error_signals,
+    "changed photos": changed_photos,
 }  # fmt: skip

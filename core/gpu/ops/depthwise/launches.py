@@ -24,8 +24,6 @@ from core.program import Step
 
 HALO: Final = 2
 """Rows that a strip reads beside its own."""
-FEWEST_ROWS: Final = 2
-"""Rows of a strip at least: for one row it reads three."""
 MOST_SUMS: Final = 36
 """Sums of taps in the registers of a thread: those of 3x3 in float32."""
 MOST_ROWS: Final = 32
@@ -71,7 +69,7 @@ def _best_rows(images: int, rows: int, pairs: int, at_once: int) -> int:
     def time_of(count: int) -> int:
         return blocks_of(images * pairs * blocks_of(rows, count), at_once) * (count + HALO)
 
-    return min(range(min(FEWEST_ROWS, rows), rows + 1), key=lambda count: (time_of(count), -count))
+    return min(range(1, rows + 1), key=lambda count: (time_of(count), -count))
 
 
 def _add_strips(

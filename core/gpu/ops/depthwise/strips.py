@@ -47,7 +47,7 @@ THREADS: Final = 128
 def blocks(element: int, stride: int, norm: int) -> int:
     """Blocks per multiprocessor, limited by the registers."""
     if element == 4:
-        return 4 if norm < 0 else 3
+        return 4 if norm == PLAIN else 3
     return 3 if stride == 2 and norm == PLAIN else 4
 
 
