@@ -47,13 +47,6 @@ def test_a_benchmark_has_help_and_says_where_pytorch_is_missing(path):
     assert not re.search(r"^(import|from) torch\b", code, re.M)  # it comes from benchmarks.pytorch
 
 
-def test_only_the_text_between_the_marks_changes():
-    text = "before 12 %\n<!-- plants -->\nold\n<!-- /plants -->\nafter"
-    filled = pages.fill(text)
-    assert filled.startswith("before 12 %\n<!-- plants -->\n| correct")
-    assert filled.endswith("|\n<!-- /plants -->\nafter")
-
-
 def test_the_commands_of_the_experiments_are_understood():
     every = (command for work in WORKS for one in work["experiment"] for command in one["run"].split("; "))
     commands = {command for command in every if command.startswith("lab ")}

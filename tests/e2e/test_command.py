@@ -7,14 +7,12 @@ import sys
 import tomllib
 from dataclasses import asdict
 
-import numpy as np
 import pytest
 
 from app.__main__ import COMMANDS, main
 from app.processes import entry
 from core import __version__
 from core.config import RunConfig
-from core.diagnosis.leaf_process import LeafProcess
 from tests.helpers.commands import ROOT, SMALL, environment
 
 SCRIPT = """\
@@ -88,14 +86,6 @@ def test_the_windows_training_process_beside_a_foreign_core(foreign, photos, cac
     assert child.process.wait() == 0, said
     child.close()
     assert json.loads(said.splitlines()[-1])["reason"] == "completed"
-
-
-def test_a_process_that_cuts_leaves_out_beside_a_foreign_core(foreign):
-    process = LeafProcess()
-    try:
-        assert process.pack(np.full((32, 32, 3), 60, np.uint8)).size
-    finally:
-        process.close()
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")

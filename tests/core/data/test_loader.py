@@ -7,7 +7,7 @@ import pytest
 
 from core.config import settings
 from core.data.augment import draw_augmentation
-from core.data.loader import SAMPLING, Loader, epoch_order, occurrences
+from core.data.loader import SAMPLING, Loader, epoch_order
 from core.ops.photo import identity_augmentation
 
 SIDE = 8
@@ -108,11 +108,6 @@ def test_a_photo_that_comes_again_is_varied_anew():
     rare = batch.augmentation[batch.labels == 1]
     assert len(rare) == 5
     assert len(np.unique(rare, axis=0)) == 5
-
-
-def test_occurrences_count_from_zero():
-    assert occurrences(np.array([4, 2, 4, 4, 2, 0])).tolist() == [0, 0, 1, 2, 1, 0]
-    assert occurrences(np.array([], np.int64)).tolist() == []
 
 
 def test_leaving_an_epoch_early_ends_its_thread_and_waiting_is_counted():

@@ -128,13 +128,6 @@ def test_the_manifests_groups_and_splits_win_and_a_split_that_tears_groups_apart
     assert any("4 of 28 validation and test photos" in w and "too high" in w for w in photos.warnings)
 
 
-def test_an_earlier_split_is_used_again(config, tmp_path):
-    first = prepare_photos(config)
-    write_split(tmp_path / "split.csv", first.dataset, first.cache, first.splits, first.groups)
-    again = prepare_photos(replace(config, split=str(tmp_path / "split.csv"), seed=99))
-    assert np.array_equal(again.splits, first.splits)
-
-
 @pytest.mark.parametrize(("split", "said"), [
     ("train", "None of the 40 photos .* is left for validation"), ("val", "None of the 40 photos .* for training"),
 ])  # fmt: skip

@@ -28,24 +28,21 @@ def test_a_column_takes_little_more_than_its_text():
     assert len(texts._block) + texts._ends.nbytes == 10_000 * (17 + 8)
 
 
-def test_strings_that_hold_a_text_are_found_whatever_the_case_and_in_long_columns():
+def test_strings_that_hold_a_text_are_found_whatever_the_case():
     texts = StringArray.of([*WORDS, "Tomato/RUST/1.jpg", "ru", "st", "Лист", "straße"])
     assert np.flatnonzero(texts.holding("Rust")).tolist() == [1, 5, 7]
     assert np.flatnonzero(texts.holding("лИСТ")).tolist() == [2, 10]
     assert np.flatnonzero(texts.holding("STRASSE")).tolist() == [11]
     assert np.flatnonzero(texts.holding("xxx")).tolist() == [6]
     assert StringArray.of([]).holding("a").shape == (0,)
-    words = [f"farm{n % 7}/IMG_{n}.jpg" if n % 5000 else "лист" for n in range(20_000)]
-    for wanted in ("farm", "_99", "IMG_19999.jpg", "7/i", "ист", "gf", ".jpgf"):
-        plain = [wanted.casefold() in word.casefold() for word in words]
-        assert StringArray.of(words).holding(wanted).tolist() == plain
-    assert not StringArray.of(words).holding("farm", lambda: True).any(), "given up before it began"
+    assert not texts.holding("rust", lambda: True).any(), "given up before it began"
 
 
 def test_a_text_is_found_where_python_finds_it_also_over_stretches_and_ends(monkeypatch):
     monkeypatch.setattr("core.data.string_array.STRETCH", 7)
     draw = np.random.default_rng(0)
     names = ["".join(draw.choice(["a", "b", "A"], size)) for size in draw.integers(0, 6, 60)]
+    names[40] = "abé"
     texts = StringArray.of(names)
     for wanted in ("", "a", "ab", "ba", "aab", "bbbb", "abababab"):
         assert texts.holding(wanted).tolist() == [wanted in name.lower() for name in names], wanted
