@@ -163,16 +163,15 @@ class RunCommands(QObject):
         self._window.go("train").notice.alarm(message, details)
 
     def _on_report(self) -> None:
-        """Open the report, in another language than English a translation beside it."""
+        """Open the report, in another language than English a translation beside it if that can be written."""
         report = Path(self._window.page("train").outcome.report)
-        if language() != "en":
-            text = translate_page(report.read_text("utf-8"))
-            report = report.with_suffix(f".{language()}.html")
+        if language() != "en" and report.is_file():
+            translated = report.with_suffix(f".{language()}.html")
             try:
-                write_file(report, text)
+                write_file(translated, translate_page(report.read_text("utf-8", "replace")))
+                report = translated
             except StorageError as error:
                 self._window.go("train").notice.alarm(str(error))
-                return
         open_file(report)
 
     def _on_pdf(self) -> None:

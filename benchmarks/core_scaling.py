@@ -2,8 +2,8 @@
 
     python -m benchmarks.core_scaling [--cores 1 2 4 8 16] [--machine NAME]
 
-Each count of cores is a process of its own, one after the other; in it plan and PyTorch take turns, and medians of the
-rounds are stored. Batch 64, random images: their values do not change a time.
+Each count of cores is a process of its own, one after the other. Rounds of the plan and PyTorch are interleaved, and
+their medians are stored. Batch 64, random images: their values do not change a time.
 """
 
 from __future__ import annotations

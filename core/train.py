@@ -21,7 +21,7 @@ from core.config import RunConfig
 from core.data.synthetic import write_demo
 from core.distributed.launch import end_rank, run_rank, run_ranks
 from core.distributed.rank_environment import RankEnvironment, choose_gpu
-from core.errors import EXIT_DONE, Problem
+from core.errors import EXIT_DONE, ConfigError, Problem
 from core.training.commands import Commands
 from core.training.dry_run import describe_run
 from core.training.events import Event, Progress, RunFailed
@@ -50,6 +50,8 @@ def train(argv: Sequence[str], environment: RankEnvironment) -> int:
     LeafClinicError."""
     arguments, found = command_line.read_arguments(make_parser(), argv)
     config = configure(arguments, found)
+    if arguments.gpu is not None and max(config.gpus, environment.size) > 1:
+        raise ConfigError([Problem("gpu", "cannot be combined with several processes, each of which has its own GPU.")])
     reader: Reader = JsonReader(sys.stdout) if arguments.json else TerminalReader(sys.stdout, sys.stdout.isatty())
     if arguments.demo:
         config = replace(config, data=str(make_demo(config, reader)))

@@ -302,8 +302,8 @@ def _with_temperatures(model: ModelFile, held_out: Array, labels: Array) -> Mode
     crops = [crop_of(name) or "unnamed" for name in model.classes]
     fitted = fit_class_temperatures(held_out, labels, crops, before, model.offset, ridge=0.0)
     least = SHARPEST if is_branched(model.graph) else 1.0
-    after = (max(t, least * known) for t, known in zip(fitted, before, strict=bool(fitted)))
-    return replace(model, class_temperatures=tuple(after)) if fitted else model
+    after = tuple(max(t, least * known) for t, known in zip(fitted, before, strict=False))  # none fitted: none
+    return replace(model, class_temperatures=after or model.class_temperatures)
 
 
 def _with_familiarity(model: ModelFile, seen: NetworkOutputs, labels: Array, folds: Array) -> ModelFile:

@@ -96,12 +96,14 @@ def fit_scale(
     at, (value, p) = first, loss(first)
     for _ in range(STEPS):
         mean, of_top = (p * z).sum(axis=1), p[rows, top]
-        slope = np.array(((mean - true).sum(), ((top == labels) - of_top).sum())) + 2 * weights * (at - first)
+        gradient = np.array(((mean - true).sum(), ((top == labels) - of_top).sum())) + 2 * weights * (at - first)
         mixed = (of_top * (mean - leading)).sum()
-        curve = np.array((((p * z * z).sum() - mean @ mean, mixed), (mixed, (of_top * (1 - of_top)).sum())))
-        step = np.linalg.solve(curve + np.diag(2 * weights + SMALLEST), slope)
-        room = at[0] - LEAST if step[0] > 0 else MOST - at[0]
-        step *= min(1.0, room / max(abs(step[0]), SMALLEST))
+        hessian = np.array((((p * z * z).sum() - mean @ mean, mixed), (mixed, (of_top * (1 - of_top)).sum())))
+        hessian += np.diag(2 * weights + SMALLEST)
+        step = np.linalg.solve(hessian, gradient)
+        if not LEAST <= at[0] - step[0] <= MOST:  # then the best offset at this bound of 1 / T
+            bound = np.clip(step[0], at[0] - MOST, at[0] - LEAST)
+            step = np.array((bound, (gradient[1] - mixed * bound) / hessian[1, 1]))
         while (found := loss(at - step))[0] > value and abs(step).max() > TOLERANCE:
             step /= 2
         at, (value, p) = at - step, found

@@ -102,7 +102,7 @@ class Metrics:
 
     @property
     def occurring(self) -> tuple[ClassMetrics, ...]:
-        """The classes that occur as label or prediction; one that is only predicted has no recall, and the F1 0."""
+        """The classes that occur as label or prediction; one that is only predicted has no recall and an F1 of 0."""
         counted = zip(self.per_class, self._counts(), strict=True)
         return tuple(c for c, (_, true, predicted) in counted if true or predicted)
 

@@ -90,8 +90,8 @@ def describe_leaves(words: Sequence[str]) -> str:
 class DecisionRule:
     """How a model's predictions become verdicts.
 
-    classes: of the model; thresholds: None if it has none: then a class must have at least 0.5; coverage: share of
-    validation photos with a diagnosis, 0..1, which selects the confidence threshold; crop: the only one that photos
+    classes: of the model; thresholds: None if it has none, and a class then needs a probability of 0.5; coverage: share
+    of validation photos with a diagnosis, 0..1, which selects the confidence threshold; crop: the only one that photos
     show, "" for any.
     """
 

@@ -17,6 +17,7 @@ from app.viewmodels.runs import RunView
 from app.viewmodels.training import State, TrainingModel
 from core.config import from_dict, to_dict
 from core.data.dataset import Cancelled
+from core.errors import StorageError
 from core.training.events import EpochDone, RunEvaluated, RunFinished, Warned
 from tests.helpers.models import write_small_model
 
@@ -109,7 +110,7 @@ def test_the_end_says_the_accuracy_or_why_there_is_none():
 
 def test_the_result_stands_in_its_place_with_what_to_do_next(program, qtbot, tmp_path, monkeypatch):
     report = tmp_path / "report.html"
-    report.write_text("<h1>report</h1>")
+    report.write_bytes(b"<h1>report of gr\xe4ser</h1>")  # a name that is not UTF-8
     panel = program.window.go("train")
     view: RunView = program.training.view
     view.read([Warned("Training on the CPU."), Warned("Too high.", kind="leakage")] * 2)  # a resumed run warns again
@@ -127,6 +128,9 @@ def test_the_result_stands_in_its_place_with_what_to_do_next(program, qtbot, tmp
     monkeypatch.setattr("app.run_commands.language", lambda: "vi")
     program.window.actions_.run_report.trigger()
     assert opened.call_args.args == (*tmp_path.glob("report.vi.html"),), "a translation beside it"
+    monkeypatch.setattr("app.run_commands.write_file", Mock(side_effect=StorageError("No permission.")))
+    program.window.actions_.run_report.trigger()
+    assert (opened.call_args.args, panel.notice.text.text()) == ((report,), "No permission.")
     with qtbot.waitSignal(panel.outcome.diagnose_asked) as asked:
         panel.outcome.use.click()
     assert asked.args == ["/runs/a/best.safetensors"]

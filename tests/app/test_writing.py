@@ -87,7 +87,7 @@ def test_results_are_written_by_a_process_of_their_own(kind, writing, results, q
 
 
 def test_a_report_is_printed_by_a_process_too(writing, qtbot, tmp_path):
-    (tmp_path / "report.html").write_text("<h1>A run</h1>", "utf-8")
+    (tmp_path / "report.html").write_bytes(b"<h1>A run of gr\xe4ser</h1>")
     target = tmp_path / "run.pdf"
     wait_for(qtbot, writing, kind="print", target=str(target), source=str(tmp_path / "report.html"))
     assert target.read_bytes().startswith(b"%PDF")

@@ -34,6 +34,8 @@ def test_no_neighbouring_temperature_has_a_smaller_loss_and_without_photos_it_is
         assert min(loss, key=loss.get) == best
     assert calibration.fit_temperature(np.empty((0, 3)), np.empty(0, np.int64)) == 1.0
     assert calibration.fit_temperature(4 * np.eye(6)[labels[:36]], labels[:36]) > 0.4  # not 0: all 36 are correct
+    at_bound = calibration.fit_scale(40 * logits, labels, (20.0, 0.0), (calibration.FIXED, 1.0))
+    assert calibration.fit_scale(40 * logits, labels) == pytest.approx(at_bound), "the best offset at the largest T"
 
 
 @pytest.mark.parametrize(("temperature", "offset"), [(1.0, 0.0), (0.5, 1.0), (2.5, 0.3), (0.06, 0.5), (15.0, -0.2)])

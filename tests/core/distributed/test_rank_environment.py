@@ -12,8 +12,9 @@ import pytest
 
 from core.communicator import SingleProcess
 from core.distributed import rank_environment
-from core.errors import DeviceError
+from core.errors import ConfigError, DeviceError
 from core.laboratory.options import make_parser
+from core.train import train
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "MASTER_ADDR": "gpu1", "MASTER_PORT": "29500"}
 SLURM = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "1", "SLURM_JOB_ID": "40017",
@@ -69,6 +70,8 @@ def test_a_rank_sees_its_own_gpu_alone(monkeypatch, visible, rank, seen):
 def test_a_gpu_is_chosen_by_its_number(monkeypatch):
     monkeypatch.setenv(rank_environment.VISIBLE, "4,7")
     assert (make_parser().parse_args(["explain", "--gpu", "1"]).gpu, os.environ[rank_environment.VISIBLE]) == (1, "7")
+    with pytest.raises(ConfigError, match="several processes"):
+        train(["--data", "photos", "--gpu", "0", "--gpus", "2"], rank_environment.RankEnvironment())
 
 
 @pytest.mark.parametrize(
