@@ -60,7 +60,9 @@ def kill_and_resume(ranks, kills, photos, cache, folder, seed=7):
                 except subprocess.TimeoutExpired:
                     limit += started
                     killed = moments.randrange(ranks)
-                    os.kill(children_of(process.pid)[killed], signal.SIGKILL)
+                    if len(alive := children_of(process.pid)) < ranks:
+                        break  # it ends at this moment
+                    os.kill(alive[killed], signal.SIGKILL)
                     begun = time.monotonic()
                     _, errors = process.communicate(timeout=ENDED_SECONDS)
                 assert process.returncode != 0
