@@ -25,12 +25,12 @@ from core.ops.contract import Array
 
 PARTS: Final = re.compile(r"/|___")
 BINS: Final = 15
-STEPS: Final = 50
+MOST_STEPS: Final = 50
 TOLERANCE: Final = 1e-7
 SMALLEST: Final = 1e-9
 """Added to second derivatives, which are 0 where all probabilities are 0 or 1."""
-LEAST: Final = 0.05
-MOST: Final = 20.0
+LEAST_SCALE: Final = 0.05
+MOST_SCALE: Final = 20.0
 """Least and largest 1 / T, relative to its start."""
 COMMON_RIDGE: Final = 1.0
 """Weights of ``(1 / T - 1)^2`` and ``b^2`` beside the summed cross entropy. They vary more among networks than
@@ -94,15 +94,15 @@ def fit_scale(
         return float(cross_entropy(scaled, labels).sum() + weights @ (at - first) ** 2), softmax(scaled)
 
     at, (value, p) = first, loss(first)
-    for _ in range(STEPS):
+    for _ in range(MOST_STEPS):
         mean, of_top = (p * z).sum(axis=1), p[rows, top]
         gradient = np.array(((mean - true).sum(), ((top == labels) - of_top).sum())) + 2 * weights * (at - first)
         mixed = (of_top * (mean - leading)).sum()
         hessian = np.array((((p * z * z).sum() - mean @ mean, mixed), (mixed, (of_top * (1 - of_top)).sum())))
         hessian += np.diag(2 * weights + SMALLEST)
         step = np.linalg.solve(hessian, gradient)
-        if not LEAST <= at[0] - step[0] <= MOST:  # then the best offset at this bound of 1 / T
-            bound = np.clip(step[0], at[0] - MOST, at[0] - LEAST)
+        if not LEAST_SCALE <= at[0] - step[0] <= MOST_SCALE:  # then the best offset at this bound of 1 / T
+            bound = np.clip(step[0], at[0] - MOST_SCALE, at[0] - LEAST_SCALE)
             step = np.array((bound, (gradient[1] - mixed * bound) / hessian[1, 1]))
         while (found := loss(at - step))[0] > value and abs(step).max() > TOLERANCE:
             step /= 2
