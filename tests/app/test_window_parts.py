@@ -17,13 +17,13 @@ from PySide6.QtWidgets import QComboBox
 from app import installation, resources
 from app.__main__ import main
 from app.cards import card_html, find_card
-from app.main_window import StatusLine
 from app.mask import encode_mask
 from app.panels.train.confusion import ConfusionModel
 from app.paths import RECENT
 from app.processes.writing import render, write_csv
 from app.theme import DARK, LIGHT, current_theme, stylesheet
 from app.viewmodels.result import PhotoResult
+from app.widgets.status_line import StatusLine
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.severity import Severity
 from core.errors import EXIT_FAILED
