@@ -19,7 +19,7 @@ from typing import Any, Final
 from core import end_at_once
 from core.config import KINDS, RunConfig, from_dict, settings, to_dict
 from core.data.photo_format import EXTENSIONS
-from core.distributed.rank_environment import use_gpu
+from core.distributed.rank_environment import add_gpu
 from core.errors import (
     EXIT_DONE,
     EXIT_FAILED,
@@ -80,7 +80,7 @@ def add_settings(parser: argparse.ArgumentParser, only: Sequence[str] = ()) -> N
             made[row.group] = parser.add_argument_group(row.group)
         group = made[row.group]
         if name == "device":
-            group.add_argument("--gpu", type=use_gpu, metavar="N", help="number of the GPU, from 0 (default: 0)")
+            add_gpu(group)
         default = entry.default
         text = WITHOUT_TRAINING.get(name, row.help) if only else row.help
         text = "; ".join((text, *(f"{choice}: {meaning}" for choice, meaning in row.meanings.items())))

@@ -32,7 +32,7 @@ from core.diagnosis.metrics import (
 from core.diagnosis.model_file import ModelFile, check_classes
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.thresholds import without_leaf
-from core.diagnosis.training_photos import Overlap, TrainingPhotos, describe_overlap, measure_overlap
+from core.diagnosis.training_photos import Overlap, describe_overlap, measure_overlap
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE, Prediction
 from core.errors import DataError
 from core.ops.contract import Array
@@ -143,7 +143,8 @@ def evaluate_model(
     labels, field, answered = _true_labels(photos.dataset, kept, model), None, None
     with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:
         predictions, stated, logits = _predict(made, photos.cache, kept)
-        result, evaluated = evaluate_rows(logits, photos, kept, model, model.learned), [("judged", photos, kept)]
+        new = None if model.learned is None else model.learned.unseen(photos.cache.content, photos.groups, kept)
+        result, evaluated = evaluate_rows(logits, photos, kept, model, new), [("judged", photos, kept)]
         right = np.array([correct for _, correct in result.outcomes])
         if own is not None:
             evaluated.append(("field", own, own.cache.kept))
@@ -155,11 +156,8 @@ def evaluate_model(
             answered = replace(measure_coverage(words, labels, right, model.classes, coverage), measured=own_curve)
     overlap = measure_overlap(model.learned, [(name, of.cache.content[rows]) for name, of, rows in evaluated])
     known = describe_overlap("The model", model.learned, overlap)
-    if model.learned is not None and overlap:
-        new = model.learned.unseen(photos.cache.content, photos.groups, kept)
-        if related := int((~new).sum()) - overlap[0].learned:
-            known += (f"Data leakage: {related} photos have one of the same group in training. The accuracy is too "
-                      "high.",)  # fmt: skip
+    if new is not None and overlap and (related := int((~new).sum()) - overlap[0].learned):
+        known += (f"Data leakage: {related} photos have one of the same group in training. The accuracy is too high.",)
     reliability = measure_reliability(stated, labels, photos.groups[kept])
     return replace(
         result, field=None if field is None else field.figures, answered=answered, overlap=overlap, known=known,
@@ -170,14 +168,12 @@ def evaluate_model(
 
 
 def evaluate_rows(
-    logits: Array, photos: GroupedPhotos | PhotoSet, rows: Array, model: ModelFile,
-    learned: TrainingPhotos | None = None,
-) -> Evaluation:  # fmt: skip
-    """Evaluate calibrated logits ``(N, classes)`` of these rows; learned: the photos that the model was trained on."""
+    logits: Array, photos: GroupedPhotos | PhotoSet, rows: Array, model: ModelFile, new: Array | None = None
+) -> Evaluation:
+    """Evaluate calibrated logits ``(N, classes)`` of these rows; new: `TrainingPhotos.unseen`, None if unknown."""
     labels, groups, thresholds = _true_labels(photos.dataset, rows, model), photos.groups[rows], label_thresholds(model)
     right, unseen = find_correct(logits, labels, thresholds), None
-    new = np.ones(len(rows), bool) if learned is None else learned.unseen(photos.cache.content, photos.groups, rows)
-    if 0 < new.sum() < len(rows):
+    if new is not None and 0 < new.sum() < len(rows):
         unseen = compute_metrics(logits[new], labels[new], model.classes, thresholds, groups[new])
     return Evaluation(
         compute_metrics(logits, labels, model.classes, thresholds, groups), unseen=unseen,

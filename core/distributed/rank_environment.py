@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from core.communicator import Communicator, SingleProcess
 from core.cores import count_gpu_files
@@ -98,6 +98,11 @@ def choose_gpu(environment: RankEnvironment) -> None:
         if own >= len(visible):
             raise DeviceError(f"Rank {environment.rank} has no GPU: {VISIBLE} names {len(visible)} for more ranks.")
         os.environ[VISIBLE] = visible[own]
+
+
+def add_gpu(parser: Any) -> None:
+    """Add the option of a GPU to a parser or a group of its options."""
+    parser.add_argument("--gpu", type=use_gpu, metavar="N", help="number of the GPU, from 0 (default: 0)")
 
 
 def use_gpu(text: str) -> int:

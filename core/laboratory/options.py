@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from core.distributed.rank_environment import use_gpu
+from core.distributed.rank_environment import add_gpu
 from core.errors import EXIT_CODES
 from core.laboratory import pytorch_baseline
 from core.laboratory.digits import CPU_ALGORITHMS, GPU_ALGORITHMS
@@ -66,7 +66,7 @@ def make_parser() -> argparse.ArgumentParser:
         made = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}. {more}".strip())
         if device:
             made.add_argument("--device", default=device, choices=DEVICES, help="auto: the GPU if there is one")
-        made.add_argument("--gpu", type=use_gpu, metavar="N", help="number of the GPU, from 0 (default: 0)")
+        add_gpu(made)
         if figures:
             made.add_argument("--json", type=Path, metavar="FILE", help="write the figures to this file")
             made.add_argument("--png", type=Path, metavar="FILE", help="write a plot to this file")

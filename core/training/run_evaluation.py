@@ -126,9 +126,11 @@ def evaluate_run(setup: Setup, model: ModelFile, baseline: Baseline | None) -> G
     if setup.field is not None and setup.field_photos is not None:
         field_logits = yield from _predict(setup, "field", model, setup.field)
         field = evaluate_rows(field_logits, setup.field_photos, setup.field_photos.cache.kept, model).figures
+    photos, rows = setup.photos, evaluated_rows(setup)
+    new = setup.learned.unseen(photos.cache.content, photos.groups, rows)
     result = replace(
-        evaluate_rows(logits, setup.photos, evaluated_rows(setup), model, setup.learned), name=f"{split} photos",
-        field=field, calibration_error=calibration.get("error"), chance_error=calibration.get("chance", 0.0),
+        evaluate_rows(logits, photos, rows, model, new), name=f"{split} photos", field=field,
+        calibration_error=calibration.get("error"), chance_error=calibration.get("chance", 0.0),
     )
     reading = BackgroundDependence.from_section(model.sections.get(background_dependence.SECTION))
     return RunEvaluation(split, result, baseline, reading)
