@@ -16,8 +16,8 @@ from core.ops.photo import AUGMENTATION_SIZE, Backgrounds, background_problem, i
 from core.optim.optimizer import Optimizer
 from core.program import ParameterLayout, Program
 
-STREAM_BUFFERS: Final = 2
-"""Batches of streamed photos in a plan: one is computed while the other is copied."""
+STREAM_BUFFERS: Final = 3
+"""Batches of streamed photos in a plan: of the steps that are started, at most two, and of the one that is copied."""
 FLOAT32_ONLY: Final = "The CPU computes in float32; {} needs --device cuda."
 
 __all__ = ["FLOAT32_ONLY", "STREAM_BUFFERS", "KernelTime", "Memory", "Optimizer", "PhotoBatch", "Plan", "StepResult"]
@@ -182,7 +182,10 @@ class Plan(ABC):
     sync_batch_norm: bool = False
     """Whether batch norm uses the statistics of all ranks for batches with `step_labels`."""
     asynchronous: bool = False
-    """Whether `start_step` returns while the step is computed; otherwise the returned function computes it."""
+    """Whether `start_step` returns while the step is computed; otherwise the returned function computes it.
+
+    Then the next step may be started before the result of this one is read; two steps at most.
+    """
 
     @abstractmethod
     def load(self, weights: Mapping[str, Array]) -> None:

@@ -35,7 +35,8 @@ class Settings(ctypes.Structure):
         ("share", ctypes.c_float),  # of the batch in the loss
         # for synchronized batch norm: photos of all ranks over their number; 0 where none of them are this rank's
         ("rank_photos", ctypes.c_float), ("counted", ctypes.c_float),
-        ("spare", ctypes.c_int32 * 4),  # unused, up to 64 bytes
+        ("slot", ctypes.c_int32),  # where the step's result goes: that of the step before may not be read yet
+        ("spare", ctypes.c_int32 * 3),  # unused, up to 64 bytes
         ("source", Images), ("masks", Images), ("backgrounds", Images),
         ("spare2", ctypes.c_int32 * 4),  # unused, up to 128 bytes: the labels begin there
     )  # fmt: skip
@@ -96,18 +97,18 @@ class Control:
 
     def __init__(self, raw: Array, batch: int, target_size: int = 0) -> None:
         at = find_offsets(batch, target_size)
-        self.settings = Settings.from_buffer(raw.data)
-        self.settings.share = 1
+        self._settings = raw[: at.labels]
         self.labels = raw[at.labels : at.labels + 4 * batch].view(np.int32)
         self.index = raw[at.indices : at.indices + 4 * batch].view(np.int32)
         self.augmentation = raw[at.augmentation : at.targets].view(np.float32).reshape(batch, AUGMENTATION_SIZE)
         self.targets = raw[at.targets : at.end].view(np.float32).reshape(batch, target_size)
 
+    def copy_settings(self, settings: Settings) -> None:
+        self._settings[:] = np.frombuffer(bytes(settings), np.uint8)
+
 
 def make_block(batch: int, target_size: int = 0, **settings: float) -> Array:
     """The bytes of a block with these settings; everything else is zero."""
     raw = np.zeros(find_offsets(batch, target_size).end, np.uint8)
-    fields = Control(raw, batch, target_size).settings
-    for name, value in settings.items():
-        setattr(fields, name, value)
+    Control(raw, batch, target_size).copy_settings(Settings(**{"share": 1, **settings}))
     return raw

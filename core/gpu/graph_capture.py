@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 
 from core.communicator import Communicator
 from core.gpu.compilation.cuda import driver
-from core.gpu.driver.device import check
+from core.gpu.driver.device import check, is_done
 from core.gpu.launch import Launch, intervals_of
 from core.gpu.ops.norm import batch_norm
 from core.gpu.ops.update.optimizer import norm
@@ -66,8 +66,15 @@ class Event:
         """Make a stream wait for this event."""
         check(driver.cuStreamWaitEvent(stream, self._handle, 0))
 
-    def milliseconds_since(self, earlier: Event) -> float:
+    def wait(self) -> None:
         check(driver.cuEventSynchronize(self._handle))
+
+    def is_over(self) -> bool:
+        """Whether the work before this point is done. Raises DeviceError if it failed."""
+        return is_done(driver.cuEventQuery(self._handle))
+
+    def milliseconds_since(self, earlier: Event) -> float:
+        self.wait()
         return float(check(driver.cuEventElapsedTime(earlier._handle, self._handle)))
 
     def close(self) -> None:

@@ -18,9 +18,10 @@ from core.gpu.control import BACKGROUNDS
 from core.gpu.driver import device as gpu
 from core.gpu.driver.memory import Block, Pinned
 from core.gpu.frame import Frame
-from core.gpu.graph_capture import CapturedGraph, GradientAverage, capture_streams
+from core.gpu.graph_capture import CapturedGraph, Event, GradientAverage, capture_streams
 from core.gpu.launch import RELU, Launch
 from core.gpu.lowering import write_launches, write_lists
+from core.gpu.ops.update.optimizer import REPORT_BYTES
 from core.gpu.select import check_level
 from core.gpu.sizes import block_sizes, count_memory, fits, require_room
 from core.gpu.staging import Staging
@@ -41,8 +42,6 @@ class CudaPlan(Plan):
     """All arrays are allocated when the plan is made; a step is one copy in and one replay, which writes its result to
     the host."""
 
-    asynchronous = True
-
     def __init__(
         self, graph: Network, *, batch: int, training: bool, precision: str = "float32", algorithm: str = "auto",
         optimizer: Optimizer | None = None, outputs: Sequence[str] = (), frozen: Sequence[str] = (), seed: int = 0,
@@ -55,6 +54,7 @@ class CudaPlan(Plan):
         self._algorithm, self._tuning = algorithm, tuning
         self._communicator = communicator or SingleProcess()
         self.ranks, self.sync_batch_norm = self._communicator.size, sync_batch_norm
+        self.asynchronous = not verify  # the reference must see the weights before the update
         self.batch, self.training, self._precision, self._seed, self._verify = batch, training, precision, seed, verify
         self._optimizer, self._outputs, self._frozen = optimizer or Optimizer(), tuple(outputs), frozenset(frozen)
         self.program = lower(graph, training, outputs, RELU)
@@ -83,15 +83,16 @@ class CudaPlan(Plan):
         arrays = {name: at["arena"] + offset for name, offset in arena.offsets.items()}
         self._blocks["pack_indices"].put(frame.packs.whole())
         self._blocks["tables"].put(frame.tables.whole())
-        self._report = Pinned(64)
+        self._report = Pinned(2 * REPORT_BYTES)
         at["report"] = self._report.address
         self._lists = write_lists(frame, at, arrays, self._optimizer, self.ranks > 1)
         self._functions = self._device.load([n.recipe for launches in self._lists.values() for n in launches])
         self._streams = self._stream, self._side, ahead, bucket = [self._device.new_stream() for _ in range(4)]
         self._average = GradientAverage(self._communicator, self.layout, self._stream, self._side, bucket)
         self._graphs: dict[str, CapturedGraph] = {}
+        self._ended = [Event() for _ in range(2)]  # of the steps, by their slot
         self._staging = Staging(self.batch, self.program.target_size, self._blocks["control"], self._stream, ahead)
-        self._control = self._staging.control
+        self._settings = self._staging.settings
         if self.training:
             self._blocks["roles"].put(list_roles(self.layout, self._frozen))
 
@@ -183,34 +184,38 @@ class CudaPlan(Plan):
         if not accumulate:
             self._parts, self._photos = 0, batch.first
         self._parts += 1
-        self._control.settings.step, self._control.settings.share = self._step, share
+        self._settings.step, self._settings.share = self._step, share
 
     def _step_result(self, batch: PhotoBatch, name: str) -> StepResult:
         count = self._put_batch(batch)
         before = self.gradients() if self._verify and name == "accumulate" else {}
-        result = self._run_step(name, count)
+        result = self._queue_step(name, count)()
         if self._verify:
             self._check_against_reference(count, before)
         return result
 
-    def _run_step(self, name: str, photos: int) -> StepResult:
+    def _queue_step(self, name: str, photos: int) -> Callable[[], StepResult]:
+        """Queue a list of launches that ends with a result; returns a function that waits for it."""
+        slot = self._settings.slot
         self._replay(name)
-        return self._wait_for_result(name, photos)
-
-    def _wait_for_result(self, name: str, photos: int) -> StepResult:
+        self._ended[slot].record(self._stream)
         self._send_ahead()
-        self._synchronize()
-        loss, hits, norm = self._report.array[:12].view(np.float32).tolist()
+        return partial(self._wait_for_result, slot, name, photos)
+
+    def _wait_for_result(self, slot: int, name: str, photos: int) -> StepResult:
+        self._wait_for(self._ended[slot])
+        start = slot * REPORT_BYTES
+        loss, hits, norm = self._report.array[start : start + 12].view(np.float32).tolist()
         return StepResult(loss, round(hits * self.ranks if name in AVERAGED else hits), photos, norm)
 
     def average(self, result: StepResult) -> StepResult:
         self._device.activate()
         self._blocks["totals"].put(np.array([result.loss, result.correct], np.float32))
-        return self._run_step("average", result.photos)
+        return self._queue_step("average", result.photos)()
 
     def _check_against_reference(self, photos: int, before: Mapping[str, Array]) -> None:
         """`before`: the gradients of earlier parts of the batch, which this part's were added to."""
-        mode = Mode(training=True, seed=self._seed, step=self._control.settings.step, photo0=self._photos)
+        mode = Mode(training=True, seed=self._seed, step=self._settings.step, photo0=self._photos)
         weights, gradients = self.weights(), {name: g - before.get(name, 0) for name, g in self.gradients().items()}
         verify_program(self.program, weights, gradients, self.read, self._precision, mode, photos)
 
@@ -223,26 +228,24 @@ class CudaPlan(Plan):
         self._set_rates(learning_rate)
         self._staging.copy_control()
         self._replay("update")
-        self._synchronize()
+        self._device.synchronize()
 
     def start_step(self, batch: PhotoBatch, learning_rate: float, share: float = 1.0) -> Callable[[], StepResult]:
-        if self._verify:  # the reference must see the weights before the update
+        if not self.asynchronous:
             return super().start_step(batch, learning_rate, share)
         self._begin_part(batch, share, False)
         self._set_rates(learning_rate)
-        photos = self._put_batch(batch)
-        self._replay("step")
-        return partial(self._end_step, photos)
+        return partial(self._end_step, self._queue_step("step", self._put_batch(batch)))
 
-    def _end_step(self, photos: int) -> StepResult:
-        result = self._wait_for_result("step", photos)
+    def _end_step(self, wait: Callable[[], StepResult]) -> StepResult:
+        result = wait()
         self._step -= not result.is_finite  # the kernel did not change the weights
         return result
 
     def _set_rates(self, learning_rate: float) -> None:
         """Count the step and write its scalars to the control block."""
         self._step += 1
-        now, settings = scalars(self._optimizer, learning_rate, self._step), self._control.settings
+        now, settings = scalars(self._optimizer, learning_rate, self._step), self._settings
         settings.rate, settings.root = now.rate, now.root
         settings.shrink, settings.average = now.shrink, now.average
 
@@ -266,7 +269,7 @@ class CudaPlan(Plan):
 
     def keep_backgrounds(self, backgrounds: Backgrounds) -> None:
         self._device.activate()
-        self._backgrounds, settings = backgrounds, self._control.settings
+        self._backgrounds, settings = backgrounds, self._settings
         for name, array in zip(BACKGROUNDS, (backgrounds.masks, backgrounds.images), strict=True):
             if name in self._blocks:
                 self._blocks.pop(name).close()
@@ -283,7 +286,7 @@ class CudaPlan(Plan):
         before = weights.get(self.layout.size, np.float32)
         for launch in launches:
             self._launch(launch, self._stream)
-        self._synchronize()
+        self._device.synchronize()
         times = time_launches(self._device, launches, self._stream, self._launch, self.frame.arithmetic)
         weights.put(before)  # batch norm's running statistics
         return times
@@ -335,6 +338,8 @@ class CudaPlan(Plan):
         self._staging.close()
         self._average.close()
         self._report.close()
+        for event in self._ended:
+            event.close()
         for block in self._blocks.values():
             block.close()
         self._blocks.clear()
@@ -344,7 +349,7 @@ class CudaPlan(Plan):
     def _put_batch(self, batch: PhotoBatch) -> int:
         """Queue the copies of a batch. Returns its number of photos."""
         self._device.activate()
-        settings = self._control.settings
+        settings = self._settings
         settings.seed, settings.photo0 = self._seed & 0xFFFFFFFF, self._photos
         settings.factor = 1 / max(self._parts, 1)
         if self.sync_batch_norm:
@@ -352,7 +357,7 @@ class CudaPlan(Plan):
             settings.rank_photos, settings.counted = photos.mean(), photos[self._communicator.rank] > 0
         owner = self._owner
         for name in BACKGROUNDS:
-            setattr(settings, name, getattr(owner._control.settings, name))
+            setattr(settings, name, getattr(owner._settings, name))
         kept_at = owner._blocks["photos"].address if owner._kept is not None else 0
         return self._staging.put(batch, owner._kept, kept_at, owner._backgrounds)
 
@@ -379,8 +384,8 @@ class CudaPlan(Plan):
             run = self._average.insert(launches, gradient, scores, run)
         return capture_streams(launches, self._stream, self._side, run)
 
-    def _synchronize(self) -> None:
+    def _wait_for(self, event: Event) -> None:
         if self.ranks > 1:  # others may be missing
-            self._communicator.wait(lambda: gpu.is_idle(self._stream))
+            self._communicator.wait(event.is_over)
         else:
-            gpu.check(driver.cuStreamSynchronize(self._stream))
+            event.wait()

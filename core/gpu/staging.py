@@ -1,7 +1,8 @@
 """Copies batches to the device: settings, labels, augmentation parameters, targets and photos, through pinned memory.
 
-Photos that are not on the device are streamed through two buffers, each on the host and on the device: while a step
-computes from one, the photos announced for the next step are copied to the other.
+At most two steps are queued: the one that computes and the next. So there are two control blocks on the host, and three
+buffers for photos that are not on the device, each on both: the photos announced for the step after are copied to the
+third.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import numpy as np
 
 from core.device import STREAM_BUFFERS, PhotoBatch
 from core.errors import InputError
-from core.gpu.control import Control
+from core.gpu.compilation.cuda import driver
+from core.gpu.control import Control, Settings
+from core.gpu.driver.device import check
 from core.gpu.driver.memory import Block, Pinned
 from core.gpu.graph_capture import Event
 from core.ops.contract import Array
@@ -43,18 +46,19 @@ class Buffer:
 
 
 class Staging:
-    """The control block on the host, and buffers for streamed photos, which grow up to the largest batch.
+    """The control blocks on the host, and buffers for streamed photos, which grow up to the largest batch.
 
     target_size: targets per photo; block: the control block on the device; stream: the stream of the steps; side: a
-    stream for photos copied ahead.
+    stream for photos copied ahead. `settings` are copied with each batch.
     """
 
     def __init__(self, batch: int, target_size: int, block: Block, stream: Any, side: Any) -> None:
         self._batch, self._target_size, self._block, self._stream, self._side = batch, target_size, block, stream, side
-        self._pinned = Pinned(block.size)
-        self.control = Control(self._pinned.array, batch, target_size)
+        self._pinned = [Pinned(block.size) for _ in range(2)]
+        self._controls = [Control(pinned.array, batch, target_size) for pinned in self._pinned]
+        self.settings = Settings(share=1)
         self._buffers: list[Buffer] = []
-        self._current = 0
+        self._next = 0
         self._announced: PhotoBatch | None = None
         self._checked: tuple[Any, ...] = ()
         """The announced batch, and the photos and backgrounds with which it was checked."""
@@ -65,10 +69,11 @@ class Staging:
         """Queue the copies of a batch. Returns its number of photos. Raises InputError if it does not fit."""
         source = self._check(batch, kept, backgrounds)
         count, photos = len(batch.augmentation), batch.photos
-        c, settings = self.control, self.control.settings
-        settings.photos = count
+        settings = self.settings
+        settings.photos, settings.slot = count, 1 - settings.slot
         address = kept_address if photos is None else self._stream_photos(photos)
         settings.source = address, *source.shape[1:3]
+        c = self._controls[settings.slot]
         c.augmentation[:count] = batch.augmentation
         c.labels[:count] = batch.labels
         if batch.targets is not None:
@@ -78,7 +83,10 @@ class Staging:
         return count
 
     def copy_control(self) -> None:
-        self._block.queue_from(self._pinned, self._pinned.size, self._stream)
+        """Queue the copy of the settings, with labels, augmentation and targets of the last batch."""
+        slot = self.settings.slot
+        self._controls[slot].copy_settings(self.settings)
+        self._block.queue_from(self._pinned[slot], self._block.size, self._stream)
 
     def _check(self, batch: PhotoBatch, kept: Array | None, backgrounds: Backgrounds | None) -> Array:
         """Return the photos of a batch that fits, as `PhotoBatch.check`; each is checked once."""
@@ -92,7 +100,7 @@ class Staging:
         self._announced = batch
 
     def send_ahead(self, kept: Array | None, backgrounds: Backgrounds | None) -> None:
-        """Check the announced batch and copy its photos to the free buffer, while the step queued before computes."""
+        """Check the announced batch and copy its photos to the free buffer, while the steps queued before compute."""
         batch, self._announced, self._checked = self._announced, None, ()
         if batch is None:
             return
@@ -103,7 +111,7 @@ class Staging:
         if photos is None or (self._buffers and self._buffers[0].block.size < photos.nbytes):
             return  # the buffers are in use: `put` enlarges them
         self.make_room(photos.nbytes)
-        buffer = self._buffers[1 - self._current]
+        buffer = self._buffers[self._next]
         buffer.send(photos, self._side)
         buffer.ready.record(self._side)
         buffer.ahead = photos
@@ -111,21 +119,21 @@ class Staging:
     def _stream_photos(self, photos: Array) -> int:
         """Address of the photos on the device; their copy is queued now unless they were copied ahead.
 
-        The step of the other buffer is over (every step is waited for), so its memory may be written.
+        The step that used the next buffer is over (at most one is under way), so its memory may be written.
         """
         self.make_room(photos.nbytes)
-        other = 1 - self._current
-        buffer = self._buffers[other]
+        buffer = self._buffers[self._next]
         buffer.ready.hold(self._stream)  # also for a copy that no step used: it must not arrive later
         if buffer.ahead is None or _key(buffer.ahead) != _key(photos):
             buffer.send(photos, self._stream)
         buffer.ahead = None
-        self._current = other
+        self._next = (self._next + 1) % STREAM_BUFFERS
         return buffer.block.address
 
     def make_room(self, size: int) -> int:
         """Make buffers for batches of `size` bytes. Returns their bytes on the device."""
         if not self._buffers or self._buffers[0].block.size < size:
+            check(driver.cuStreamSynchronize(self._stream))
             self._close_buffers()
             self._buffers = [Buffer(size) for _ in range(STREAM_BUFFERS)]
         return sum(buffer.block.size for buffer in self._buffers)
@@ -138,7 +146,8 @@ class Staging:
     def close(self) -> None:
         self._announced, self._checked = None, ()
         self._close_buffers()
-        self._pinned.close()
+        for pinned in self._pinned:
+            pinned.close()
 
 
 def _key(photos: Array) -> Key:

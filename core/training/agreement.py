@@ -64,21 +64,28 @@ def share_plan(communicator: Communicator, plan: Plan) -> None:
 
 
 class Agreement:
-    """What all ranks do after a step. `stop`, `save`, `seconds` (by the clock of rank 0): of the last agreement."""
+    """What all ranks do after a step.
+
+    `stop`, `save`, `time` (whether rank 0 times kernels) stay until it is done; `seconds`, by the clock of rank 0: of
+    the last agreement.
+    """
 
     def __init__(self, communicator: Communicator, commands: Commands, checkpoint_seconds: float) -> None:
         self._communicator, self._commands, self._limit = communicator, commands, checkpoint_seconds
         self._begun = self._saved_at = time.monotonic()
         self._steps = self._left = 1
-        self.stop = self.save = False
+        self.stop = self.save = self.time = False
         self.seconds = 0.0
 
-    def saved(self) -> None:
-        self._saved_at = time.monotonic()
+    @property
+    def requested(self) -> bool:
+        return self.stop or self.save or self.time
 
-    def renew(self, seconds: float) -> None:
-        """Agree again where it is due. `seconds`: of the run, by the clock of this rank."""
-        self.stop = self.save = False
+    def saved(self) -> None:
+        self._saved_at, self.save = time.monotonic(), False
+
+    def renew(self, seconds: float, timed: bool = False) -> None:
+        """Agree again where it is due. `seconds`: of the run, by the clock of this rank; timed: it times kernels."""
         self._left -= 1
         if self._left:
             return
@@ -86,10 +93,11 @@ class Agreement:
         steps = int(SECONDS * self._steps / max(now - self._begun, 1e-6)) if self._communicator.size > 1 else 1
         wanted = {
             "stop": self._commands.stopped(), "pause": self._commands.paused(), "seconds": seconds,
-            "save": now - self._saved_at >= self._limit, "steps": min(max(steps, 1), 2 * self._steps),
+            "save": now - self._saved_at >= self._limit, "time": timed, "steps": min(max(steps, 1), 2 * self._steps),
         }  # fmt: skip
         found = self._communicator.gather_values(wanted)
-        self.stop, self.save = any(one["stop"] for one in found), found[0]["save"]
+        self.stop |= any(one["stop"] for one in found)
+        self.save, self.time = self.save or found[0]["save"], found[0]["time"]
         self.seconds = found[0]["seconds"]
         self._steps = self._left = found[0]["steps"]
         if found[0]["pause"]:

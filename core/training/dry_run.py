@@ -155,9 +155,8 @@ def count_memory(
 
 
 def count_prefetched(plan: Plan, photos: int, photo_bytes: int) -> int:
-    """Bytes of a loader's batches in host memory: those gathered ahead, the one that is computed and the next
-    (`core.training.step.pair_with_next`)."""
-    return min((AHEAD + 2) * plan.batch, photos) * photo_bytes
+    """Bytes of a loader's batches in host memory: those gathered ahead, those of running steps and the next."""
+    return min((AHEAD + STREAM_BUFFERS) * plan.batch, photos) * photo_bytes
 
 
 def count_choosing(plan: Plan, ahead: int, averaged: bool) -> int:

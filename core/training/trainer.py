@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -130,6 +132,12 @@ class Trainer:
             setup.close()
 
 
+class _RunningStep(NamedTuple):
+    batch: PhotoBatch
+    rate: float
+    wait: Callable[[], StepResult]
+
+
 class _Run:
     def __init__(self, setup: Setup, started: Started, path: Path, commands: Commands, profiled: bool) -> None:
         self.setup, self.folder, self.path, self.commands = setup, started.folder, path, commands
@@ -142,8 +150,13 @@ class _Run:
         self._agreement.seconds = self.state.seconds
         self._sampling = KernelSampling(self._config.time_every, profiled)
         self._stall = watch_for_stall(setup)
+        self._running: deque[_RunningStep] = deque()
+        # A step starts before the result of the one before is read, unless it takes parts or kernels are timed often.
+        plan, whole = setup.plan, setup.train.batch <= setup.plan.batch * setup.plan.ranks
+        self._ahead = int(plan.asynchronous and whole and not self._config.time_every)
         self._last: events.StepDone | None = None
-        self._timed = False
+        self._timed: tuple[int, PhotoBatch] | None = None
+        """The step whose kernels will be timed, and its batch."""
 
     def run(self) -> Generator[events.Event, None, None]:
         yield self._started()
@@ -204,44 +217,66 @@ class _Run:
 
     def _steps(self) -> Generator[events.Event, None, bool]:
         """Run the remaining steps of the epoch; returns False if the run was stopped."""
-        loader = self.setup.train
-        waited, begin = loader.wait_seconds, time.monotonic()
-        with closing(loader.batches(self.state.epoch, self.state.step_in_epoch)) as batches:
-            pairs = pair_with_next(batches)
-            pair = next(pairs, None)
-            while pair:
-                batch, following = pair
-                if self.setup.teachers is not None:
-                    batch = self.setup.teachers.add_targets(batch, following)
+        plan, teachers = self.setup.plan, self.setup.teachers
+        with closing(self.setup.train.batches(self.state.epoch, self.state.step_in_epoch)) as batches:
+            self._begin_clock()
+            for batch, following in pair_with_next(batches):
+                if teachers is not None:
+                    batch = teachers.add_targets(batch, following)
                 rate = self._learning_rate()
-                wait = start_step(self.setup.plan, batch, rate, following)
-                yield from self._emit()
-                pair = next(pairs, None)
-                loader.pages.check()  # a CPU plan reads photos in place
-                self._end(batch, wait(), rate, time.monotonic() - begin, loader.wait_seconds - waited)
-                if self._is_pause_due():
-                    yield from self._emit()
-                if self._timed:
-                    yield self._time_kernels(batch)
-                self._agreement.renew(self.state.seconds)
-                if self._is_late():
+                self._running.append(_RunningStep(batch, rate, start_step(plan, batch, rate, following)))
+                if len(self._running) > self._ahead:
+                    yield from self._end_step()
+                if self._agreement.requested or self._is_late():
+                    yield from self._interrupt()
+                if self._agreement.stop or self._is_late():
                     break
-                if self._agreement.save:
-                    yield from self._emit()
-                    yield from self._save()
-                if self._agreement.stop:
-                    break
-                waited, begin = loader.wait_seconds, time.monotonic()
-            yield from self._emit()
+            yield from self._interrupt()
         return self._is_late() or not self._agreement.stop
 
-    def _is_pause_due(self) -> bool:
-        """Whether the next step does not start at once, or does not compute while events are logged."""
-        commands, plan = self.commands, self.setup.plan
-        return self._timed or commands.stopped() or commands.paused() or not plan.asynchronous
+    def _interrupt(self) -> Generator[events.Event, None, None]:
+        """End all steps, and do what needs the plan at rest."""
+        while self._running:
+            yield from self._end_step()
+        yield from self._emit()
+        if self._timed:
+            yield self._time_kernels(*self._timed)
+        self._timed, self._agreement.time = None, False
+        if self._agreement.save:
+            yield from self._save()
+        self._begin_clock()
+
+    def _end_step(self) -> Generator[events.Event, None, None]:
+        """Wait for the oldest step; meanwhile the events of the one before are logged."""
+        yield from self._emit()
+        plan, loader, before = self.setup.plan, self.setup.train, self.state
+        step = self._running.popleft()
+        loader.pages.check()  # a CPU plan reads photos in place
+        result = step.wait()
+        if not result.is_finite:
+            for other in self._running:
+                other.wait()
+            layer = find_broken_layer(plan, self.setup.graph, step.batch, self.setup.device, loader.photos)
+            kept = str(self.path / LAST) if (self.path / LAST).exists() else ""
+            raise diverged(before.step + 1, result.loss, layer, kept)
+        seconds = time.monotonic() - self._begun
+        self.state = before.after_step(result, seconds)
+        self._last = events.StepDone(
+            self.state.step, before.epoch, result.loss, result.correct / result.photos, step.rate, result.photos,
+            seconds, loader.wait_seconds - self._waited,
+        )  # fmt: skip
+        if self.folder is not None and self._sampling.is_due(before.step, seconds):
+            self._timed = self.state.step, step.batch
+        if self.commands.paused() or not plan.asynchronous:
+            yield from self._emit()
+        self._agreement.renew(self.state.seconds, self._timed is not None)
+        self._begin_clock()
+
+    def _begin_clock(self) -> None:
+        self._begun, self._waited = time.monotonic(), self.setup.train.wait_seconds
 
     def _emit(self) -> Iterator[events.Event]:
-        """The events of the last step, once: where possible after the next one has started."""
+        """The events of the last step, once."""
         done, self._last = self._last, None
         if done is None:
             return
@@ -253,31 +288,20 @@ class _Run:
         config = self._config
         return learning_rate(config, self._schedule_step(), config.epochs * self._per_epoch, self._per_epoch)
 
-    def _end(self, batch: PhotoBatch, result: StepResult, rate: float, seconds: float, waited: float) -> None:
-        plan, before = self.setup.plan, self.state
-        if not result.is_finite:
-            layer = find_broken_layer(plan, self.setup.graph, batch, self.setup.device, self.setup.train.photos)
-            kept = str(self.path / LAST) if (self.path / LAST).exists() else ""
-            raise diverged(before.step + 1, result.loss, layer, kept)
-        self.state = before.after_step(result, seconds)
-        self._last = events.StepDone(self.state.step, before.epoch, result.loss, result.correct / result.photos,
-                                     rate, result.photos, seconds, waited)  # fmt: skip
-        self._timed = self.folder is not None and self._sampling.is_due(before.step, seconds)
-
-    def _time_kernels(self, batch: PhotoBatch) -> events.KernelTimes:
+    def _time_kernels(self, step: int, batch: PhotoBatch) -> events.KernelTimes:
         """Compute a batch again, kernel by kernel, without changing weights."""
         begin, plan = time.monotonic(), self.setup.plan
         times = tuple(plan.time_kernels(cut_batch(batch, 0, plan.batch)))
         seconds = time.monotonic() - begin
         self._sampling.count(self.state.step, seconds)
-        return events.KernelTimes(self.state.step, times, seconds)
+        return events.KernelTimes(step, times, seconds)
 
     def _schedule_step(self) -> int:
-        """The step for the learning rate schedule; under a time limit at least the used share of the time."""
-        config, total = self._config, self._config.epochs * self._per_epoch
+        """The number of the next step in the schedule; under a time limit at least the used share of the time."""
+        config, total, step = self._config, self._config.epochs * self._per_epoch, self.state.step + len(self._running)
         if not config.minutes:
-            return self.state.step
-        return max(self.state.step, min(int(self._agreement.seconds / (60 * config.minutes) * total), total - 1))
+            return step
+        return max(step, min(int(self._agreement.seconds / (60 * config.minutes) * total), total - 1))
 
     def _is_late(self) -> bool:
         return bool(self._config.minutes) and self._agreement.seconds >= 60 * self._config.minutes

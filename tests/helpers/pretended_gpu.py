@@ -9,7 +9,7 @@ from core.gpu.compilation.cuda import driver as real
 DONE = real.CUresult.CUDA_SUCCESS
 ATTRIBUTES = {"CAPABILITY_MAJOR": 9, "CAPABILITY_MINOR": 0, "MULTIPROCESSOR_COUNT": 132, "SHARED_MEMORY": 227 << 10,
               "MEMORY_CLOCK_RATE": 3_200_000, "BUS_WIDTH": 6016, "CLOCK_RATE": 1_830_000}  # fmt: skip
-MODULES = ("driver.device", "driver.memory", "graph_capture", "plan", "timing")
+MODULES = ("driver.device", "driver.memory", "graph_capture", "plan", "staging", "timing")
 
 
 class PretendedDriver:

@@ -41,7 +41,11 @@ def check(result: Any) -> Any:
 
 def is_idle(stream: Any) -> bool:
     """Whether all work queued on a stream is done. Raises DeviceError if it failed."""
-    status = driver.cuStreamQuery(stream)
+    return is_done(driver.cuStreamQuery(stream))
+
+
+def is_done(status: Any) -> bool:
+    """Whether a query of a stream or an event says that its work is done. Raises DeviceError if it failed."""
     if status[0] == driver.CUresult.CUDA_ERROR_NOT_READY:
         return False
     check(status)

@@ -40,7 +40,7 @@ def test_synchronized_sums_are_averaged_right_after_they_are_computed(driver, ki
     plan = CudaPlan(graph, batch=6, training=True, communicator=ranks, sync_batch_norm=True)
     before, batch = driver.launches, replace(batch_for(graph, 6), parts=1, step_labels=np.zeros(10, np.int32))
     plan.train_step(batch, 0.1) if kind == "step" else plan.gradient(batch, accumulate=True)
-    launches, settings = plan._lists[kind], plan._control.settings
+    launches, settings = plan._lists[kind], plan._settings
     sums = [number for number, launch in enumerate(launches) if launch.kernel == RANK_SUMS]
     assert len(sums) == 2 * sum(step.op == "batch_norm" for step in plan.program.steps)
     found = [(queued - before - 1, blocks[0][0]) for queued, blocks in ranks.calls[: len(sums)]]

@@ -8,6 +8,7 @@ import pytest
 from core.device import Optimizer, PhotoBatch
 from core.errors import InputError, KernelUnavailable, ModelFileError, OutOfMemory
 from core.gpu.compilation.cuda import driver as real
+from core.gpu.control import Settings, find_offsets
 from core.gpu.driver import device
 from core.gpu.driver.memory import BEHIND
 from core.gpu.explain import frame_for
@@ -101,8 +102,8 @@ def test_announced_photos_travel_while_the_step_before_them_computes(driver, mon
         return np.array_equal(held, photos.ravel())
 
     def launch(graph, stream):
-        current = staging._buffers[staging._current]
-        address = plan._control.settings.source.address
+        current = staging._buffers[staging._next - 1]
+        address = plan._settings.source.address
         seen.append([address == current.block.address, *(on_device(current, b.photos) for b in batches)])
         return (real.CUresult.CUDA_SUCCESS,)
 
@@ -115,7 +116,7 @@ def test_announced_photos_travel_while_the_step_before_them_computes(driver, mon
         plan.announce(following)
         plan.gradient(batch)
         if following is not None:  # it is there before its own step begins
-            assert on_device(staging._buffers[1 - staging._current], following.photos)
+            assert on_device(staging._buffers[staging._next], following.photos)
     plan.close()
     assert [row[0] for row in seen] == [True] * 5
     assert [row.index(True, 1) - 1 for row in seen] == [1, 2, 3, 3, 4]
@@ -153,8 +154,8 @@ def test_photos_that_do_not_fit_are_streamed_and_counted(monkeypatch):
     photos = np.broadcast_to(np.zeros((1, 32, 32, 3), np.uint8), (free // 3072, 32, 32, 3))
     before = plan.memory.total
     assert not plan.keep_photos(photos)
-    assert plan.memory.photos == 2 * 6 * 3072
-    taken = 2 * (2 * 6 * 3072 + BEHIND)  # the pretended driver counts pinned memory too
+    assert plan.memory.photos == 3 * 6 * 3072
+    taken = 3 * (2 * 6 * 3072 + BEHIND)  # the pretended driver counts pinned memory too
     assert driver.cuMemGetInfo()[1] == free - taken
     assert plan.memory.total == before + plan.memory.photos
     assert plan.keep_photos(np.zeros((4, 32, 32, 3), np.uint8))
@@ -211,9 +212,27 @@ def test_a_batch_of_one_part_is_one_replay_of_the_whole_step(driver):
 
 def test_a_step_that_is_not_finite_does_not_count():
     graph, plan = training_plan()
-    plan._report.array[:12].view(np.float32)[:] = np.nan, 0, 1
+    plan._report.array[:32].view(np.float32)[:] = [np.nan, 0, 1, 0] * 2
     assert not plan.train_step(batch_for(graph, 6), 0.1).is_finite
     assert int(plan.state()["step"]) == 0
+
+
+def test_two_steps_that_are_queued_keep_their_labels_photos_and_results_apart(driver):
+    graph, plan = training_plan()
+    batches = [batch_for(graph, 6, seed=seed) for seed in range(3)]
+    waits = []
+    for batch, following in zip(batches, [*batches[1:], None], strict=True):
+        plan.announce(following)
+        waits.append(plan.start_step(batch, 0.1))
+    at = find_offsets(6)
+    for slot, batch in zip((0, 1), (batches[1], batches[2]), strict=True):  # the copies may still be under way
+        raw = plan._staging._pinned[slot].array
+        assert np.array_equal(raw[at.labels :][:24].view(np.int32), batch.labels)
+        photos = driver.blocks[Settings.from_buffer(raw.data).source.address]
+        assert np.array_equal(photos[: batch.photos.nbytes], batch.photos.ravel())
+        plan._report.array[16 * slot :][:12].view(np.float32)[:] = slot + 1, 0, 1
+    assert [wait().loss for wait in waits[1:]] == [1, 2]
+    assert int(plan.state()["step"]) == 3
 
 
 def test_targets_lie_where_the_loss_reads_them_at_every_replay(driver):
@@ -252,16 +271,16 @@ def test_a_plan_looks_at_the_photos_and_backgrounds_of_another_also_after_a_rese
     assert len(driver.blocks) == before + 3
     for _ in range(2):
         other.predict(batch)
-        settings = other._control.settings
+        settings = other._settings
         assert settings.source.address == owner._blocks["photos"].address
-        assert list(other._control.index[:2]) == [8, 1]
+        assert list(other._staging._controls[settings.slot].index[:2]) == [8, 1]
         assert (settings.source.height, settings.backgrounds.width) == (30, 9)
         assert settings.masks.address == owner._blocks["masks"].address
         assert settings.backgrounds.address == owner._blocks["backgrounds"].address
         device.reset()
     streamed = batch_for(graph, 3)
     other.predict(streamed)
-    assert other._control.settings.source.address != owner._blocks["photos"].address
+    assert other._settings.source.address != owner._blocks["photos"].address
     other.close()
     owner.close()
     assert not driver.blocks

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import time
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -18,6 +19,7 @@ from core.tensor_file import read_tensor_file
 from core.training import events as run_events
 from core.training import stall, trainer
 from core.training.checkpoint import LAST, PREVIOUS, VERSION
+from core.training.commands import Commands
 from core.training.events import EpochDone, Progress, RunEvaluated, RunFinished, RunStarted, StepDone, Warned
 from core.training.run_folder import read_config
 from core.training.trainer import Trainer
@@ -74,7 +76,7 @@ def test_patience_ends_a_run_that_gets_no_better_also_after_a_resume(tiny):
 def test_a_time_limit_ends_with_a_judged_model_and_the_schedule_follows_the_time(tiny):
     config = RunConfig(epochs=10, minutes=1.0)
     for seconds, step in ((0, 3), (30, 50), (61, 99)):
-        run = Mock(_config=config, _per_epoch=10, state=Mock(step=3), _agreement=Mock(seconds=seconds))
+        run = Mock(_config=config, _per_epoch=10, state=Mock(step=2), _running=[1], _agreement=Mock(seconds=seconds))
         assert trainer._Run._schedule_step(run) == step
     events = train(tiny(epochs=100000, minutes=0.02))
     assert events[-1].reason == "completed"
@@ -117,19 +119,31 @@ def test_kernels_are_timed_where_a_run_is_profiled_or_asks_for_it_and_change_not
     same_bits(last_weights(plain), last_weights(timed))
 
 
-def test_a_device_that_computes_by_itself_starts_a_step_before_the_events_of_the_last_are_logged(tiny, monkeypatch):
+def test_a_device_that_computes_by_itself_starts_a_step_before_the_result_of_the_last_is_read(tiny, monkeypatch):
     original, begun = trainer.start_step, []
     monkeypatch.setattr(trainer, "start_step", lambda *given: begun.append(1) or original(*given))
     ahead = {}
     for name in ("plain", "by itself"):
         begun.clear()
         monkeypatch.setattr(ReferencePlan, "asynchronous", name != "plain")
-        run = Trainer(tiny(name, epochs=2, time_every=3)).run()
-        ahead[name] = [(e.step, len(begun) - e.step) for e in run if isinstance(e, StepDone)]
-    waited_for = {3, 6, 2, 5}  # ends of an epoch, and steps whose kernels are timed
-    assert ahead["plain"] == [(step, 0) for step in range(1, 7)]
-    assert ahead["by itself"] == [(step, int(step not in waited_for)) for step in range(1, 7)]
+        run = Trainer(tiny(name, epochs=2)).run()
+        ahead[name] = [len(begun) - e.step for e in run if isinstance(e, StepDone)]
+    assert ahead == {"plain": [0] * 6, "by itself": [2, 1, 0] * 2}  # all steps of an epoch are waited for
     same_bits(last_weights(tiny("plain")), last_weights(tiny("by itself")))
+
+
+@pytest.mark.parametrize("changes", [{}, {"checkpoint_seconds": 0.1}, {"batch_size": 16, "accumulate": 2}])
+def test_steps_that_were_started_end_before_a_run_is_saved_or_stopped(tiny, monkeypatch, changes):
+    plain, stopped = tiny("plain", **changes), tiny("stopped", **changes)
+    train(plain)
+    monkeypatch.setattr(ReferencePlan, "asynchronous", True)
+    for resume in (False, True, True):
+        commands = Commands()
+        for event in Trainer(stopped, resume=resume).run(commands):
+            time.sleep(0.1 if "checkpoint_seconds" in changes else 0)
+            if isinstance(event, StepDone) and event.step in (1, 4):
+                commands.stop()
+    same_bits(last_weights(plain), last_weights(stopped))
 
 
 def test_an_exploding_run_names_step_and_layer_and_keeps_the_good_checkpoint(tiny, monkeypatch):

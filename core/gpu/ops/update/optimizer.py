@@ -29,9 +29,11 @@ from core.program import DECAYS, IDLE
 
 NORM_BLOCKS: Final = 128
 """Partial sums of the squared norm, one per thread of `result`."""
+REPORT_BYTES: Final = 16
+"""Of one step's result in the memory of the host."""
 
-_read_rate, _read_root, _read_shrink, _read_average, _read_factor = (
-    make_reader(name) for name in ("rate", "root", "shrink", "average", "factor")
+_read_rate, _read_root, _read_shrink, _read_average, _read_factor, _read_slot = (
+    make_reader(name) for name in ("rate", "root", "shrink", "average", "factor", "slot")
 )
 
 NORM: Final = KernelSignature((
@@ -56,7 +58,7 @@ RESULT: Final = KernelSignature((
     *pointers(sums="float32 (NORM_BLOCKS,), partial sums of squares",
               results="float32 (batch,) loss and int32 (batch,) hit of each image"),
     CONTROL,
-    *pointers(out="float32 (3,): loss, hits, norm of the gradient", report="memory of the host for the same"),
+    *pointers(out="float32 (3,): loss, hits, norm of the gradient", report="the same of two steps, on the host"),
     *ints(batch="images of the plan's batch"),
 ))  # fmt: skip
 
@@ -81,7 +83,7 @@ def make_result(scores: bool) -> Any:
             loss, hits = load_float(out), load_float(u64(out + u64(4)))
         if t == 0:
             root = f32(cuda.libdevice.sqrtf(squares) * _read_factor(control))
-            for target in (out, report):
+            for target in (out, u64(report + u64(i64(_read_slot(control)) * REPORT_BYTES))):
                 store_float(target, loss)
                 store_float(u64(target + u64(4)), hits)
                 store_float(u64(target + u64(8)), root)
