@@ -10,7 +10,7 @@ import pytest
 
 from core.training.events import EpochDone, StepDone
 from tests.helpers.commands import ROOT
-from tests.helpers.runs import only, train
+from tests.helpers.runs import last_weights, only, same_bits, train
 
 pytestmark = pytest.mark.gpu
 
@@ -30,6 +30,15 @@ def test_a_run_goes_over_to_the_gpu_and_back(tiny):
     assert len(found) == len(wanted)
     assert min(wanted) > 0.01, "nothing is left to compare"
     np.testing.assert_allclose(found, wanted, rtol=1e-3)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_steps_that_start_before_the_last_is_read_compute_the_same_bits(tiny, stream):
+    options = {"device": "cuda", "epochs": 4, "dropout": 0.3, "stream_photos": stream}
+    ahead, waited_for = tiny("ahead", **options), tiny("waited for", time_every=10**6, **options)
+    losses = [[event.loss for event in only(train(config), StepDone)] for config in (ahead, waited_for)]
+    assert losses[0] == losses[1]
+    same_bits(last_weights(ahead), last_weights(waited_for))
 
 
 @pytest.mark.skipif(os.name == "nt", reason="the driver of Windows shares memory otherwise")
