@@ -117,7 +117,7 @@ class CudaPlan(Plan):
             raise
 
     def load(self, weights: Mapping[str, Array]) -> None:
-        self._device.activate()
+        self._rest()
         flat = flatten_parameters(weights, self.layout)
         self._blocks["weights"].put(flat)
         if "average" in self._blocks:
@@ -127,17 +127,17 @@ class CudaPlan(Plan):
         self._device.synchronize()
 
     def weights(self) -> dict[str, Array]:
-        self._device.activate()
+        self._rest()
         return name_parameters(self._blocks["weights"].get(self.layout.size, np.float32), self.layout)
 
     def state(self) -> dict[str, Array]:
-        self._device.activate()
+        self._rest()
         size = self.layout.trained
         arrays = {name: self._blocks[block].get(size, np.float32) for name, block in self._state.items()}
         return {**arrays, "step": np.array(self._step, np.int64)}
 
     def load_state(self, state: Mapping[str, Array]) -> None:
-        self._device.activate()
+        self._rest()
         check_state(state, self._state, self.layout.trained)
         for name, block in self._state.items():
             self._blocks[block].put(np.asarray(state[name], np.float32))
@@ -220,7 +220,7 @@ class CudaPlan(Plan):
         verify_program(self.program, weights, gradients, self.read, self._precision, mode, photos)
 
     def gradients(self) -> dict[str, Array]:
-        self._device.activate()
+        self._rest()
         return name_parameters(self._blocks["gradient"].get(self.layout.trained, np.float32), self.layout)
 
     def update(self, learning_rate: float) -> None:
@@ -253,7 +253,7 @@ class CudaPlan(Plan):
         return fits(size, self._device.memory()[0])
 
     def keep_photos(self, photos: Array, stream: bool = False) -> bool:
-        self._device.activate()
+        self._rest()
         photos = np.ascontiguousarray(photos, np.uint8)
         self._kept = None
         if "photos" in self._blocks:
@@ -268,7 +268,7 @@ class CudaPlan(Plan):
         return True
 
     def keep_backgrounds(self, backgrounds: Backgrounds) -> None:
-        self._device.activate()
+        self._rest()
         self._backgrounds, settings = backgrounds, self._settings
         for name, array in zip(BACKGROUNDS, (backgrounds.masks, backgrounds.images), strict=True):
             if name in self._blocks:
@@ -329,9 +329,13 @@ class CudaPlan(Plan):
             self.keep_backgrounds(self._backgrounds)
         self._released = None
 
-    def _free(self) -> None:
+    def _rest(self) -> None:
+        """Wait for the steps that were started: their arrays are read or replaced."""
         self._device.activate()
         self._device.synchronize()
+
+    def _free(self) -> None:
+        self._rest()
         for graph in self._graphs.values():
             graph.close()
         self._graphs.clear()
