@@ -8,6 +8,7 @@ import pytest
 
 from core.data import photo
 from core.data.photo import PhotoError, decode, square
+from core.data.photo_format import EXTENSIONS
 from core.data.photo_reader import read_photo
 from tests.helpers import photo_files
 from tests.helpers.damage import damage
@@ -30,7 +31,7 @@ GREY = (128, 128, 128)
 UPRIGHT = (RED, GREEN, BLUE, GREY)
 
 
-@pytest.mark.parametrize("ending", [".jpg", ".png", ".webp", ".bmp", ".tiff", ".gif"])
+@pytest.mark.parametrize("ending", EXTENSIONS)
 def test_every_format_gives_rgb_in_the_right_order(ending):
     rgb = decode(array(encode(corners(64, 64), ending)))
     assert (rgb.dtype, rgb.shape) == (np.uint8, (64, 64, 3))
