@@ -86,8 +86,7 @@ def lay_out(*parts: str) -> QTextDocument:
 
 
 def long_table(count: int) -> str:
-    rows = [[f"class {n}<br>the middle of {n}<br>the end of {n}.", str(n)] for n in range(count)]
-    return page.table(COLUMNS, rows)
+    return page.table(COLUMNS, [[f"class {n}<br>the middle of {n}<br>the end of {n}.", str(n)] for n in range(count)])
 
 
 def sheet_of(document: QTextDocument, text: str) -> int:

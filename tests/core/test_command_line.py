@@ -24,8 +24,7 @@ from tests.helpers.photo_files import leaf_folder
 
 def test_every_setting_is_read():
     code = "".join(path.read_text("utf-8") for path in (ROOT / "core").rglob("*.py"))
-    unread = [name for name in settings() if not re.search(rf"(config|optimizer)\.{name}\b", code)]
-    assert not unread, "core/config.py has fields that have no effect"
+    assert not [n for n in settings() if not re.search(rf"(config|optimizer)\.{n}\b", code)], "fields without effect"
 
 
 def test_a_file_to_write_that_is_a_folder_or_in_a_locked_one_is_told_before_the_work(tmp_path, monkeypatch):

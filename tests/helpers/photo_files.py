@@ -22,7 +22,6 @@ def corners(height=48, width=64):
 def encode(rgb, ending, *options):
     """An encoded photo's bytes; `rgb` may be grey, have alpha, or 16 bits."""
     order = {2: None, 3: [2, 1, 0], 4: [2, 1, 0, 3]}[rgb.ndim if rgb.ndim == 2 else rgb.shape[2]]
-    ending = ending.replace("jfif", "jpg")
     done, data = cv2.imencode(ending, rgb if order is None else np.ascontiguousarray(rgb[..., order]), options)
     assert done
     return data.tobytes()
