@@ -24,7 +24,7 @@ def test_the_files_of_the_forge_follow_their_schemas(schema, files):
 
 
 def test_versions_that_are_in_several_places_agree():
-    assert f"version: {__version__}\n" in (ROOT / "CITATION.cff").read_text("utf-8"), "core/__init__.py has another"
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text("utf-8"), "core/__init__.py has another"
     assert len(set(re.findall(r'"numba-cuda.*?"', (ROOT / "pyproject.toml").read_text("utf-8")))) == 1, "one differs"
 
 
