@@ -32,6 +32,7 @@ from app.viewmodels.document import Document
 from app.viewmodels.examination import ExaminationModel
 from app.viewmodels.kernel_benchmark import KernelBenchmark
 from app.viewmodels.memory_estimate import MemoryEstimate
+from app.viewmodels.process_model import ProcessModel
 from app.viewmodels.review import ReviewModel
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import TrainingModel
@@ -173,9 +174,9 @@ class Application:
 
     def close(self) -> None:
         self.collector.stop()
-        for part in (self.training, self.commands, self.exports, self.prints, self.examination, self.review,
-                     self.diagnosis, self.benchmark, self.memory, self.document, self.thumbnails, self.photos,
-                     self.first):
+        for model in self.application.findChildren(ProcessModel):
+            model.close()
+        for part in (self.commands, self.document, self.thumbnails, self.photos, self.first):
             part.close()
         for task in self.application.findChildren(Task):
             task.dispose()

@@ -27,6 +27,7 @@ from app.viewmodels.training import State, TrainingModel
 from app.viewmodels.writing import Writing
 from app.widgets.parts import Slot, confirm, open_file
 from core import __version__
+from core.data.manifest import is_manifest
 from core.data.photo_format import EXTENSIONS
 
 
@@ -71,7 +72,7 @@ class WindowCommands(QObject):
         if len(found) == 1 and found[0].lower().endswith((".safetensors", ".onnx")):
             self._photos.use_model(found[0])
             return
-        source = len(found) == 1 and (os.path.isdir(found[0]) or found[0].lower().endswith(".csv"))
+        source = len(found) == 1 and (os.path.isdir(found[0]) or is_manifest(found[0]))
         if source and self._window.current != "diagnose":
             self._leaves.close()
             self._window.go("dataset")
@@ -86,7 +87,7 @@ class WindowCommands(QObject):
 
     def open_named(self, given: list[str]) -> None:
         """Open what a command line or a dialog names: folders and manifests for training, whatever page is shown."""
-        if any(os.path.isdir(p) or p.lower().endswith(".csv") for p in given):
+        if any(os.path.isdir(p) or is_manifest(p) for p in given):
             self._window.go("dataset")
         self.open(given)
 

@@ -14,6 +14,7 @@ import numpy as np
 from app.project import FILE, Edits, photo_folder, read_edits
 from core.data.cache_index import read_sample
 from core.data.dataset import Dataset, ReportProgress
+from core.data.manifest import is_manifest
 from core.errors import InputError
 
 MARKED: Final = 64
@@ -62,7 +63,7 @@ def find_edits(folder: Path, own: Edits, dataset: Dataset, report: ReportProgres
 def _are_same(edits: Edits, dataset: Dataset, report: ReportProgress) -> bool:
     """Whether the photos are those of the edits, or at least a third of them. Another manifest of photos that are where
     they were may name other photos and classes."""
-    listed, beside = edits.source.lower().endswith(".csv"), os.path.dirname(edits.source) == dataset.root
+    listed, beside = is_manifest(edits.source), os.path.dirname(edits.source) == dataset.root
     if listed != dataset.listed or listed and beside and os.path.exists(edits.source):
         return False
     now = [(_mark(dataset, path, report), before) for path, before in edits.photos.items() if before]

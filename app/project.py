@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from core.data.dataset import Dataset
-from core.data.manifest import write_manifest
+from core.data.manifest import is_manifest, write_manifest
 from core.errors import InputError
 from core.ops.contract import Array
 from core.schema import SchemaError, listing, named, parse_json, record, text
@@ -131,8 +131,7 @@ def dataset_source(data: str) -> str:
 
 def photo_folder(source: str) -> str:
     """The folder that the paths of a folder or manifest of photos are relative to."""
-    path = Path(source)
-    return str(path.parent if path.suffix.lower() == ".csv" else path)
+    return str(Path(source).parent if is_manifest(source) else Path(source))
 
 
 def dataset_name(data: str) -> str:

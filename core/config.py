@@ -72,7 +72,7 @@ class RunConfig:
                       "folder or manifest of your own field photos, evaluated as a separate test")
     cache: str = _row("", "data", "Cache folder", "folder for decoded photos (default: the user's cache folder)")
 
-    preset: str = _row("", "network", "Preset", "named set of settings; single settings override it", expert=False)
+    preset: str = _row("", "network", "Preset", "named set of settings; single settings override it")
     model: str = _row("squeezenet1_1", "network", "Network",
                       "architecture of the network: small ones are fast, large ones usually more accurate",
                       choices=MODELS, expert=False)

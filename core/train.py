@@ -28,21 +28,21 @@ from core.training.events import Event, Progress, RunFailed
 from core.training.presets import PRESETS
 from core.training.run_folder import list_sources, read_config
 from core.training.setup import check_gpus
-from core.training.terminal import JsonReader, TerminalReader
+from core.training.terminal import TerminalReader, print_json
 from core.training.trace import TraceWriter
 from core.training.trainer import Trainer
 from core.user_cache import create_private_folder, user_cache_folder
 
 DEMO: Final = "demo-photos"
 
-Reader = JsonReader | TerminalReader | TraceWriter
+Show = Callable[[Event], None]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code: 0 done, 2 wrong input, 3 stopped and resumable, 4 a rank is lost, 130 stopped before, 1 other."""
     return end_rank(lambda: command_line.run_command(
         lambda given: run_rank(partial(train, given)), argv,
-        lambda message, code: JsonReader(sys.stdout).show(RunFailed(message, traceback.format_exc(), code))))
+        lambda message, code: print_json(RunFailed(message, traceback.format_exc(), code))))
 
 
 def train(argv: Sequence[str], environment: RankEnvironment) -> int:
@@ -52,9 +52,9 @@ def train(argv: Sequence[str], environment: RankEnvironment) -> int:
     config = configure(arguments, found)
     if arguments.gpu is not None and max(config.gpus, environment.size) > 1:
         raise ConfigError([Problem("gpu", "cannot be combined with several processes, each of which has its own GPU.")])
-    reader: Reader = JsonReader(sys.stdout) if arguments.json else TerminalReader(sys.stdout, sys.stdout.isatty())
+    show = print_json if arguments.json else TerminalReader(sys.stdout, sys.stdout.isatty()).show
     if arguments.demo:
-        config = replace(config, data=str(make_demo(config, reader)))
+        config = replace(config, data=str(make_demo(config, show)))
     if config.gpus > 1 and environment.size == 1 and not arguments.dry_run:
         check_gpus(config)
         return run_ranks(module_command("core.train", *argv), config.gpus)
@@ -69,12 +69,12 @@ def train(argv: Sequence[str], environment: RankEnvironment) -> int:
     if environment.rank:
         return follow(trainer, ())
     if not arguments.profile:
-        return follow(trainer, (reader,))
+        return follow(trainer, (show,))
     with closing(TraceWriter(Path(arguments.profile))) as trace:
-        return follow(trainer, (reader, trace))
+        return follow(trainer, (show, trace.show))
 
 
-def follow(trainer: Trainer, readers: Sequence[Reader]) -> int:
+def follow(trainer: Trainer, readers: Sequence[Show]) -> int:
     """Show the events of a run; Ctrl-C or a closed terminal stops it after a checkpoint, a second Ctrl-C at once."""
     commands = Commands()
     for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
@@ -83,8 +83,8 @@ def follow(trainer: Trainer, readers: Sequence[Reader]) -> int:
 
     def show(event: Event) -> None:
         try:
-            for reader in readers:
-                reader.show(event)
+            for read in readers:
+                read(event)
         except OSError as error:
             command_line.mute_unread(error)  # as after Ctrl-C
             commands.stop()
@@ -122,10 +122,10 @@ def with_absolute_paths(config: RunConfig) -> RunConfig:
     return replace(config, **{n: os.path.abspath(path) for n, path in paths.items() if path})
 
 
-def make_demo(config: RunConfig, reader: Reader) -> Path:
+def make_demo(config: RunConfig, show: Show) -> Path:
     """Generate the demo photos in the cache folder if they do not exist yet."""
     home = Path(config.cache) if config.cache else create_private_folder(user_cache_folder())
-    return write_demo(home.absolute() / DEMO, progress=lambda done, total: reader.show(Progress("demo", done, total)))
+    return write_demo(home.absolute() / DEMO, progress=lambda done, total: show(Progress("demo", done, total)))
 
 
 def make_parser() -> argparse.ArgumentParser:

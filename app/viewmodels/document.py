@@ -23,6 +23,7 @@ from app.task import Task
 from app.translation import tr
 from app.viewmodels.photos import Search
 from core.data.dataset import Dataset, ReportProgress
+from core.data.source import open_photos
 from core.errors import StorageError
 from core.ops.contract import Array
 from core.storage import storage_error
@@ -298,8 +299,6 @@ def _not_locked(lock: QLockFile, folder: Path) -> StorageError:
 def _open(source: str, folder: Path, report: ReportProgress) -> _Opened:
     """The photos with the stored edits; the rest of these; `places`; edits of the same photos in other folders. A
     million names take seconds. Raises InputError."""
-    from core.data.source import open_photos  # imports OpenCV; not needed before the first folder is opened
-
     dataset = open_photos(source, progress=report)
     edits = project.read_edits(folder)
     others = replace(edits.of_missing(dataset), source=source, photos=mark_photos(dataset, report))

@@ -26,8 +26,6 @@ GIVEN: Final = ("data", "out")
 """Settings without a field: the window fills in the open project and a new run folder."""
 MULTI_GPU: Final = ("gpus", "sync_batch_norm")
 """Settings that have a field only on machines with several GPUs."""
-HIDDEN: Final = ("preset",)
-"""Hidden in Simple mode, although not an expert setting on the command line: a switch above the form sets it."""
 PRESET_GROUPS: Final = ("network", "training", "optimizer", "loss", "augmentation", "device")
 """Groups of settings that a preset sets."""
 
@@ -127,7 +125,7 @@ class RunForm(QWidget):
         shown = set()
         for field in self.fields.values():
             given = field.name == "model" and self.fields["start"].value()  # its network is used
-            visible = not given and (expert or not (field.row.expert or field.name in HIDDEN))
+            visible = not given and (expert or not field.row.expert)
             self._layout.setRowVisible(field.place, visible)
             shown |= {field.row.group} if visible else set()
         for group, heading in self._groups.items():

@@ -34,6 +34,11 @@ VALUES_NAMED: Final = 12
 """Values of a column that an error lists."""
 
 
+def is_manifest(name: str) -> bool:
+    """Whether a file is a manifest by its name; a folder or a photo is not."""
+    return name.lower().endswith(".csv")
+
+
 @dataclass(frozen=True, slots=True)
 class _Columns:
     """The index of each column; -1 if it is missing."""

@@ -6,17 +6,14 @@ import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 from core.config import RunConfig
 from core.data.cache_index import current_key
 from core.data.dataset import UNSPLIT, Dataset, DatasetBuilder, ReportProgress, ignore
 from core.data.folder import open_folder, refuse_folder, was_seen
-from core.data.manifest import open_manifest, read_paths
+from core.data.manifest import is_manifest, open_manifest, read_paths
 from core.data.photo_format import NAMED
 from core.errors import DataError
-
-MANIFEST: Final = ".csv"
 
 
 def open_dataset(config: RunConfig, progress: ReportProgress = ignore) -> Dataset:
@@ -61,12 +58,12 @@ def find_photos(named: Iterable[str], column: str = "") -> Iterator[str]:
     column: of manifests alone, and of each photo its value there instead (`read_paths`).
     """
     for name in named:
-        if column and (os.path.isdir(name) or not name.lower().endswith(MANIFEST)):
+        if column and (os.path.isdir(name) or not is_manifest(name)):
             raise DataError(f"{name} is no CSV manifest, so it has no column {column!r}. Group its photos by folder "
                             "or by time.")  # fmt: skip
         if os.path.isdir(name):
             yield from _require(list_photos(name, refuse_folder), name)
-        elif name.lower().endswith(MANIFEST):
+        elif is_manifest(name):
             yield from _require(read_paths(Path(name), column), name)
         else:
             yield name

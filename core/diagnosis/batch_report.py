@@ -28,8 +28,6 @@ SHOWN: Final = {336: 168, 192: 120}
 QUALITY: Final = 78
 LEAF: Final = (40, 170, 90)
 LESION: Final = (220, 40, 30)
-WIDTHS: Final = ("25%", "45%", "30%")
-SUMMARY_WIDTHS: Final = ("42%", "10%", "10%", "19%", "19%")
 LEAST: Final = 0.005
 """Smallest probability of a further class that is listed."""
 
@@ -93,7 +91,8 @@ def render_batch(
     used = [_describe(model, many, say) for model, many in models.most_common() if model.name]
     caution = say("These diagnoses were made by a program from photos. Before costly decisions, ask an expert who "
                   "sees the plants.")
-    head = [say("Photo"), say("Diagnosis"), say("Most probable classes")]
+    columns = (page.Column(say("Photo"), "25%"), page.Column(say("Diagnosis"), "45%"),
+               page.Column(say("Most probable classes"), "30%"))  # fmt: skip
     shown = SHOWN[picture_side(len(entries))]
     names = name_photos([entry.path for entry in entries])
     rows = [_row(entry, name, shown, len(models) > 1) for entry, name in zip(entries, names, strict=True)]
@@ -101,8 +100,7 @@ def render_batch(
         f"<h1>{escape(title)}</h1>", page.paragraphs([about, *used], "muted"), _summary(entries, say),
         page.note(caution), page.paragraphs(remarks, "muted"),
         page.heading(say("Photo by photo")), page.paragraphs([marks], "muted") if pictures else "",
-        page.table([escape(text) for text in head], rows, (), WIDTHS),
-        appendix,
+        page.table(columns, rows), appendix,
     ], language)  # fmt: skip
 
 
@@ -119,8 +117,10 @@ def _summary(entries: Sequence[Entry], say: Say) -> str:
             f'<span class="{kind}">{escape(answer)}</span>', f"{len(those):,}", percent(len(those) / len(entries)),
             escape(stated(median(highest))) if highest else "", escape(whole_percent(median(areas))) if areas else "",
         ])  # fmt: skip
-    head = [say("Diagnosis"), say("Photos"), say("Share"), say("Probability (median)"), say("Leaf diseased (median)")]
-    return page.table([escape(text) for text in head], rows, (1, 2, 3, 4), SUMMARY_WIDTHS)
+    columns = (page.Column(say("Diagnosis"), "42%"), page.Column(say("Photos"), "10%", True),
+               page.Column(say("Share"), "10%", True), page.Column(say("Probability (median)"), "19%", True),
+               page.Column(say("Leaf diseased (median)"), "19%", True))  # fmt: skip
+    return page.table(columns, rows)
 
 
 def _describe(model: ModelIdentity, photos: int, say: Say) -> str:

@@ -112,14 +112,12 @@ def fit_scale(
     return start[0] / float(at[0]), float(at[1])
 
 
-def fit_temperature(
-    logits: Array, labels: Array, ridge: float = COMMON_RIDGE, start: float = 1.0, offset: float = 0.0
-) -> float:
+def fit_temperature(logits: Array, labels: Array, ridge: float = COMMON_RIDGE, offset: float = 0.0) -> float:
     """The temperature of `fit_scale` with this offset. labels: int ``(N,)``, or bool ``(N, classes)`` of photos with
     several labels, each of which is then present or absent."""
     if labels.ndim == 2:
         logits, labels = np.stack((np.zeros(logits.size), logits.ravel()), axis=1), labels.ravel().astype(np.int64)
-    return fit_scale(logits, labels, (start, offset), (ridge, FIXED))[0]
+    return fit_scale(logits, labels, (1.0, offset), (ridge, FIXED))[0]
 
 
 def scale_logits(logits: Array, temperature: float, by_class: Sequence[float] = (), offset: float = 0.0) -> Array:

@@ -317,7 +317,7 @@ class Subset:
                 f"{rounded(low)} to {100 * high:.1f} %)")  # fmt: skip
 
     def to_row(self) -> dict[str, Any]:
-        """The subset as an entry of JSON output and of the model file."""
+        """The subset as an entry of the model file."""
         return {"name": self.name, "photos": self.photos, "right": self.accuracy, "interval": list(self.interval)}
 
 

@@ -34,8 +34,8 @@ def render_card_html(model: ModelFile) -> str:
     for chapter in chapters(model):
         parts.append(f"<h3>{escape(chapter.title)}</h3>" + page.paragraphs([chapter.lead] if chapter.lead else []))
         for head, rows, after in chapter.tables:
-            cells = [[escape(cell) for cell in row] for row in (head, *rows)]
-            parts.append(page.table(cells[0], cells[1:], range(1, len(head))))
+            columns = [page.Column(title, number=at > 0) for at, title in enumerate(head)]
+            parts.append(page.table(columns, [[escape(cell) for cell in row] for row in rows]))
             parts.append(page.paragraphs([after] if after else []))
         parts.append(page.bullets(chapter.points))
     return "".join(parts)

@@ -257,9 +257,10 @@ def _checked(file: TensorFile) -> ModelFile:
                              "possible.")
     return ModelFile(
         graph, stored.weights, tuple(map(clean_name, classes)), source_side, header["temperature"], header["data_hash"],
-        header["licence"], header["figures"], header["sections"], extra,
-        stored.half, views, stored.steps, learned, _read_class_temperatures(header, len(classes)),
-        header.get(OFFSET, 0.0), file.labels.get("name", ""), file.labels.get("date", ""), multilabel,
+        header["licence"], header["figures"], header["sections"], extra, half=stored.half, views=views,
+        steps=stored.steps, learned=learned, class_temperatures=_read_class_temperatures(header, len(classes)),
+        offset=header.get(OFFSET, 0.0), name=file.labels.get("name", ""), date=file.labels.get("date", ""),
+        multilabel=multilabel,
     )
 
 

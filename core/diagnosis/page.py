@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Final
 
@@ -97,21 +98,29 @@ def tiles(found: Iterable[tuple[str, str, str]]) -> str:
     return f'<table class="tiles" cellspacing="8"><tr>{cells}</tr></table>'
 
 
-def table(
-    head: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = (), widths: Sequence[str] = ()
-) -> str:
-    """A table of escaped HTML cells; columns in `numbers` are right-aligned; `widths` such as "30%"."""
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: title, width such as "30%", and whether it has numbers, which are right-aligned."""
 
-    def line(cells: Sequence[str], tag: str) -> str:
+    title: str = ""
+    width: str = ""
+    number: bool = False
+
+
+def table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> str:
+    """A table of escaped HTML cells, one of each row for each column."""
+
+    def line(cells: Iterable[str], tag: str) -> str:
         out = []
-        for at, cell in enumerate(cells):
-            more = ' class="n" align="right"' if at in numbers else ""
-            more += f' width="{widths[at]}"' if widths else ""
+        for column, cell in zip(columns, cells, strict=True):
+            more = ' class="n" align="right"' if column.number else ""
+            more += f' width="{column.width}"' if column.width else ""
             out.append(f"<{tag}{more}>{cell}</{tag}>")
         return f'<tr valign="top">{"".join(out)}</tr>'
 
     body = "\n".join(line(row, "td") for row in rows)
-    top = f"<thead>{line(head, 'th')}</thead>" if any(head) else ""
+    titles = [escape(column.title) for column in columns]
+    top = f"<thead>{line(titles, 'th')}</thead>" if any(titles) else ""
     return f'<div class="scroll"><table class="rows" width="100%">{top}<tbody>{body}</tbody></table></div>'
 
 

@@ -26,15 +26,13 @@ def learning_rate(config: RunConfig, step: int, total_steps: int, steps_per_epoc
         return rate * one_cycle(step, rising, total_steps)
     if step < rising:
         return rate * (START + (1 - START) * step / rising)
-    if config.schedule == "step":
-        return rate * float(config.decay ** (step // max(steps_per_epoch, 1) // config.decay_epochs))
-    if config.schedule == "inverse":
-        return rate / (1 + config.decay * step)
-    if config.schedule == "compounding":
-        return rate * _compounded(config.decay, step)
-    if config.schedule == "cosine":
-        return rate * _fall(1.0, 0.0, (step - rising) / max(total_steps - rising, 1))
-    return rate
+    return {
+        "constant": lambda: rate,
+        "step": lambda: rate * float(config.decay ** (step // max(steps_per_epoch, 1) // config.decay_epochs)),
+        "inverse": lambda: rate / (1 + config.decay * step),
+        "compounding": lambda: rate * _compounded(config.decay, step),
+        "cosine": lambda: rate * _fall(1.0, 0.0, (step - rising) / max(total_steps - rising, 1)),
+    }[config.schedule]()
 
 
 def one_cycle(step: int, rising: int, total_steps: int) -> float:

@@ -26,8 +26,12 @@ from core.training.run_evaluation import RunEvaluation
 from core.training.run_folder import SPLIT
 
 MOST_CONFUSIONS: Final = 5
-WIDTHS: Final = ("21%", "10%", "11%", "11%", "13%", "13%", "13%", "8%")
-"""Column widths of the table of classes, which Qt's rich text needs."""
+CLASS_COLUMNS: Final = (
+    page.Column("class", "21%"), page.Column("photos", "10%", True), page.Column("recall", "11%", True),
+    page.Column("", "11%"), page.Column("95 % interval", "13%", True), page.Column("precision", "13%", True),
+    page.Column("95 % interval", "13%", True), page.Column("F1", "8%", True),
+)  # fmt: skip
+"""Columns of the table of classes. Qt's rich text needs the widths; the column without a title has bars."""
 ALWAYS: Final = frozenset({"optimizer", "learning_rate", "weight_decay", "batch_size", "schedule", "augment"})
 """Settings that the report lists also at their defaults."""
 ELSEWHERE: Final = frozenset({"out", "cache", "split", "device", "threads", "preset", "minutes"})
@@ -135,12 +139,10 @@ def _classes(figures: Metrics) -> str:
         interval, bar = percents(*c.recall_interval, 0), draw_interval(c.recall, c.recall_interval, colour)
         rows.append([
             escape(c.label), str(c.photos), *((percent(c.recall), bar, interval) if c.photos else ("–", "", "–")),
-            percent(c.precision), percents(*c.precision_interval, 0),
-            f"{c.f1:.3f}",
+            percent(c.precision), percents(*c.precision_interval, 0), f"{c.f1:.3f}",
         ])  # fmt: skip
-    head = ("class", "photos", "recall", "", "95 % interval", "precision", "95 % interval", "F1")
     note = "The bar shows the 95 % confidence interval (Wilson) of the recall, from 0 to 100 %."
-    return page.paragraphs([note], "muted") + page.table(head, rows, (1, 2, 4, 5, 6, 7), WIDTHS)
+    return page.paragraphs([note], "muted") + page.table(CLASS_COLUMNS, rows)
 
 
 def _confusion(figures: Metrics) -> list[str]:
@@ -210,7 +212,7 @@ def _run_table(data: ReportData) -> str:
         value = getattr(data.config, name)
         if name in ALWAYS or (name not in ("out", "cache") and value != entry.default):
             facts.append((row.label, ", ".join(value) if isinstance(value, tuple) else str(value)))
-    return page.table(("", ""), [(escape(name), escape(value)) for name, value in facts])
+    return page.table((page.Column(), page.Column()), [(escape(name), escape(value)) for name, value in facts])
 
 
 def _reproduction(data: ReportData) -> list[str]:

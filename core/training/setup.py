@@ -89,8 +89,7 @@ class Setup:
     @property
     def evaluated(self) -> dict[str, Loader | None]:
         """The loaders of photos that ranks evaluate together, by stage (`Validator.assist`)."""
-        chosen, tested = self.validation, self.test
-        return {VALIDATE: chosen, "validation": chosen, "test": tested, "field": self.field}
+        return {VALIDATE: self.validation, "validation": self.validation, "test": self.test, "field": self.field}
 
     def close_training(self) -> None:
         """Release the memory that only training needs."""

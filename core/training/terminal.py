@@ -25,13 +25,9 @@ PLAIN_SECONDS: Final = 10.0
 """Intervals of the progress bar, and of lines where the output is no terminal."""
 
 
-class JsonReader:
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-
-    def show(self, event: events.Event) -> None:
-        self._stream.write(events.to_line(event) + "\n")
-        self._stream.flush()
+def print_json(event: events.Event) -> None:
+    sys.stdout.write(events.to_line(event) + "\n")
+    sys.stdout.flush()
 
 
 class TerminalReader:

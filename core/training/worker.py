@@ -78,14 +78,10 @@ def serve(lines: TextIO, send: Callable[[Event], None], environment: RankEnviron
 
 
 def _obey(lines: TextIO, commands: Commands) -> None:
+    known = {"pause": commands.pause, "resume": commands.resume, "stop": commands.stop}
     for line in lines:
-        match line.strip():
-            case "pause":
-                commands.pause()
-            case "resume":
-                commands.resume()
-            case "stop":
-                commands.stop()
+        if do := known.get(line.strip()):
+            do()
     commands.stop()
 
 

@@ -17,6 +17,8 @@ from core.training.charts import ChartSeries, draw_bars, draw_lines
 from core.training.report import _classes
 from tests.helpers.programs import find_program
 
+COLUMNS = page.Column("class", "70%"), page.Column("photos", "30%", True)
+
 
 @pytest.fixture
 def report():
@@ -24,7 +26,7 @@ def report():
     rows = [[f"class {n}", str(n)] for n in range(90)]
     return page.render_page("A report", [
         "<h1>A report</h1>", page.tiles([("98.3 %", "right", "of 2600 photos")]), page.side_by_side([chart, chart]),
-        draw_bars("Bars", [("one", 0.9, "#1f7a4d")]), page.table(("class", "photos"), rows, (1,), ("70%", "30%")),
+        draw_bars("Bars", [("one", 0.9, "#1f7a4d")]), page.table(COLUMNS, rows),
     ])  # fmt: skip
 
 
@@ -84,8 +86,7 @@ def lay_out(*parts: str) -> QTextDocument:
 
 
 def long_table(count: int) -> str:
-    rows = [[f"class {n}<br>the middle of {n}<br>the end of {n}.", str(n)] for n in range(count)]
-    return page.table(("class", "photos"), rows, (1,), ("70%", "30%"))
+    return page.table(COLUMNS, [[f"class {n}<br>the middle of {n}<br>the end of {n}.", str(n)] for n in range(count)])
 
 
 def sheet_of(document: QTextDocument, text: str) -> int:
@@ -116,7 +117,7 @@ def test_a_heading_stays_with_the_first_row(qapp, before):
 
 
 def test_a_row_higher_than_a_sheet_is_cut_between_lines(qapp):
-    document = lay_out(page.table(("a",), [["word " * 2000]]))
+    document = lay_out(page.table(COLUMNS[:1], [["word " * 2000]]))
     sheets = cut_sheets(document, HEIGHT)
     assert len(sheets) > 3
     assert all(s.bottom - s.top > HEIGHT / 2 for s in sheets[1:-1])

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from app.mask import BACKGROUND, DISEASED, LEAF, Mask, decode_mask, encode_mask, mask_path, read_mask, write_mask
-from core.diagnosis.severity import Severity
+from app.mask import BACKGROUND, DISEASED, LEAF, Mask, mask_path, read_mask, write_mask
 
 
 @pytest.fixture
@@ -32,15 +31,6 @@ def test_a_brush_on_a_cut_out_leaf_lands_where_the_hand_is():
     assert (rows.mean(), columns.mean()) == (pytest.approx(50, abs=1), pytest.approx(20, abs=1))
     assert np.ptp(rows) + 1 == pytest.approx(20, abs=2)
     assert not (mask.paint(0.1, 0.1, 0.05, DISEASED).labels == DISEASED).any()
-
-
-def test_what_was_measured_comes_back_from_its_line():
-    leaf, lesions = np.zeros((2, 32, 32), bool)
-    leaf[4:20, 4:20] = lesions[10:30, 10:12] = True
-    severity = Severity(leaf, lesions)
-    back = decode_mask(encode_mask(severity, (0.0, 0.25, 0.5, 0.75)))
-    assert back.severity.percent == severity.percent > 0
-    assert back.box == (0.0, 0.25, 0.5, 0.75)
 
 
 def test_a_correction_is_kept_and_a_spoilt_file_is_none(half, tmp_path):

@@ -16,6 +16,7 @@ from PySide6.QtWidgets import QApplication
 from app import application, instance, paths
 from app.__main__ import no_display
 from app.instance import FirstInstance, hand_over
+from app.main_window import PAGES
 from app.paths import Settings
 from app.processes import entry
 from app.processes.entry import open_child
@@ -169,20 +170,21 @@ def test_an_error_in_a_slot_or_a_thread_is_told_written_down_and_survived(start,
     program.crash.reported.disconnect()
     program.crash.reported.connect(lambda *report: told.append(report))
     program.crash.reported.connect(program.window.show_error)
-    try:
-        raise ZeroDivisionError("by hand")
-    except ZeroDivisionError as error:
-        sys.excepthook(type(error), error, error.__traceback__)
-    assert (told[0][0], "test_start.py" in told[0][1]) == ("ZeroDivisionError: by hand", True)
-    notice = program.window.page(program.window.current).notice
-    assert (notice.isVisible(), notice.copy.isVisible(), "by hand" in notice.text.text()) == (True, True, True)
-    assert "by hand" in (home / "logs" / "leafclinic.log").read_text("utf-8")
+    for place in PAGES:
+        notice = program.window.go(place).notice
+        try:
+            raise ZeroDivisionError(place)
+        except ZeroDivisionError as error:
+            sys.excepthook(type(error), error, error.__traceback__)
+        assert (told[-1][0], "test_start.py" in told[-1][1]) == (f"ZeroDivisionError: {place}", True)
+        assert (notice.isVisible(), notice.copy.isVisible(), place in notice.text.text()) == (True, True, True)
+    assert f"ZeroDivisionError: {place}" in (home / "logs" / "leafclinic.log").read_text("utf-8")
     assert program.window.isVisible()
     program.crash.reported.disconnect(program.window.show_error)
     thread = threading.Thread(target=lambda: [][1])
     thread.start()
     thread.join()
-    qtbot.waitUntil(lambda: [said for said, _ in told[1:]] == ["IndexError: list index out of range"])
+    qtbot.waitUntil(lambda: [said for said, _ in told[len(PAGES) :]] == ["IndexError: list index out of range"])
 
 
 def test_a_second_start_opens_its_folder_in_the_first_window(start, qtbot, tmp_path):

@@ -87,6 +87,7 @@ def test_no_translation_outlives_its_text_and_no_two_differ_only_in_names_of_pla
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_a_translation_is_not_empty_and_has_the_places_of_its_source(language):
     catalogue = resources.table(f"translations/{language}.json")
+    assert catalogue.keys() == (ENGLISH if language == "en" else CATALOGUE).keys(), "it is complete, and no line is old"
     assert all(text.strip() for text in catalogue.values())
     places = {text: sorted(re.findall(r"\{\w+\}", text)) for text in (*catalogue, *catalogue.values())}
     assert not [source for source, text in catalogue.items() if places[source] != places[text]]
@@ -166,6 +167,7 @@ def test_every_card_speaks_all_languages_and_names_its_source():
     cards = json.loads(resources.data("cards/cards.json"))
     for card in cards.values():
         assert card["source"]
+        assert not LANGUAGES.keys() - card, "resources/cards/cards.json needs its texts in each"
         for language in LANGUAGES:
             assert set(card[language]) == {"name", "looks", "confused", "advice"}
             assert all(card[language].values())

@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,13 +13,18 @@ import pytest
 
 from core import adapt, diagnose, evaluate, export, review, train
 from core.command_line import check_folder, read_arguments, run_command
-from core.config import RunConfig
+from core.config import RunConfig, settings
 from core.data.source import find_photos
 from core.errors import EXIT_INTERRUPTED, EXIT_STOPPED, EXIT_WRONG_INPUT
 from core.training.commands import Commands
 from core.training.trainer import Trainer
 from tests.helpers.commands import ROOT
 from tests.helpers.photo_files import leaf_folder
+
+
+def test_every_setting_is_read():
+    code = "".join(path.read_text("utf-8") for path in (ROOT / "core").rglob("*.py"))
+    assert not [n for n in settings() if not re.search(rf"(config|optimizer)\.{n}\b", code)], "fields without effect"
 
 
 def test_a_file_to_write_that_is_a_folder_or_in_a_locked_one_is_told_before_the_work(tmp_path, monkeypatch):

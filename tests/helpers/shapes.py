@@ -12,6 +12,7 @@ from types import MappingProxyType
 import numpy as np
 
 from core.graph import LABEL, PHOTO, Node
+from core.ops.activation import ACTIVATIONS
 from core.ops.builder import make_node
 from core.ops.contract import Array, Mode
 from core.ops.network import compute_case
@@ -195,7 +196,7 @@ _CASES = {
         case("dense", (1,), units=1, batch=1), case("dense", (500,), units=10, bias=False, batch=33),
         case("dense", (3,), units=131, batch=1, activation="relu6"),
     ),
-    **{op: _elementwise(op) for op in ("relu", "relu6", "sigmoid", "hard_sigmoid", "hard_swish", "silu")},
+    **{op: _elementwise(op) for op in ACTIVATIONS},
     "softmax": (*_elementwise("softmax"), case("softmax", (1000,), batch=3)),
     "softmax_cross_entropy": (
         case("softmax_cross_entropy", (10,), batch=8), case("softmax_cross_entropy", (1,), batch=1),

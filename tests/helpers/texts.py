@@ -26,10 +26,10 @@ def find_calls(paths: Iterable[Path], names: Container[str]) -> Iterator[tuple[s
 
 
 def core_texts() -> set[str]:
-    """Labels and choices of the settings, kinds of findings, states, directions."""
+    """Labels of the settings, choices that are no names, kinds of findings, states, directions."""
     from app.actions import MENUS
     from app.viewmodels.training import State
-    from core.config import MODELS, settings
+    from core.config import MODELS, OPTIMIZERS, settings
     from core.data.health import KINDS
     from core.diagnosis.verdict import NO_LEAF, NOT_SURE
     from core.training.events import STAGES
@@ -38,7 +38,7 @@ def core_texts() -> set[str]:
     rows = [row for _, row in settings().values()]
     found = {row.label for row in rows} | {row.group.capitalize() for row in rows}
     found |= {row.zero for row in rows} - {""}
-    found |= {choice for row in rows for choice in row.choices} - set(MODELS) - set(PRESETS)
+    found |= {choice for row in rows for choice in row.choices} - {*MODELS, *OPTIMIZERS, *PRESETS}
     found |= set(KINDS.values()) | {state.value for state in State}
     found |= {"forward", "backward input", "backward weight", "update"}  # of kernels
     found |= set(MENUS) | set(STAGES.values())

@@ -1,10 +1,13 @@
 """The files of the forge, and the list of system packages."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from core import __version__
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "packaging" / "install_packages.sh"
@@ -18,6 +21,11 @@ def test_the_files_of_the_forge_follow_their_schemas(schema, files):
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *ROOT.glob(files)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_versions_that_are_in_several_places_agree():
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text("utf-8"), "core/__init__.py has another"
+    assert len(set(re.findall(r'"numba-cuda.*?"', (ROOT / "pyproject.toml").read_text("utf-8")))) == 1, "one differs"
 
 
 def test_the_forge_installs_every_package_that_make_test_asks_for():

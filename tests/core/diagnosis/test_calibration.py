@@ -176,12 +176,7 @@ def test_all_logits_of_a_photo_are_divided_by_the_temperature_of_its_predicted_c
     assert np.array_equal(calibration.calibrate_logits(model(offset=0.6), logits), reduced)
 
 
-def test_temperatures_of_classes_come_back_are_in_an_onnx_file_and_without_them_there_is_one(tmp_path):
-    path = tmp_path / "m.safetensors"
-    for temperatures in ((4.0, 4.0, 0.1, 0.1), ()):
-        write_model(path, model(class_temperatures=temperatures, offset=0.6))
-        back = read_model(path)
-        assert (back.class_temperatures, back.temperature, back.offset) == (temperatures, 0.5, 0.6)
+def test_temperatures_of_classes_are_in_an_onnx_file_and_without_them_there_is_one():
     found, without = ({entry.key: entry.value for entry in onnx.load_model_from_string(to_onnx(one)).metadata_props}
                       for one in (model(offset=0.6), model(class_temperatures=())))  # fmt: skip
     assert (json.loads(found["class_temperatures"]), found["temperature"]) == ([4.0, 4.0, 0.25, 0.25], "0.5")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from core.config import RunConfig
+from core.config import RunConfig, settings
 from core.optim.learning_rate import START, learning_rate
 
 
@@ -53,7 +53,7 @@ def test_a_warm_up_rises_in_a_straight_line(schedule):
     assert rates[20] == pytest.approx(0.1, rel=0.005)
 
 
-@pytest.mark.parametrize("schedule", ["constant", "step", "inverse", "compounding", "cosine", "one_cycle"])
+@pytest.mark.parametrize("schedule", settings()["schedule"][1].choices)
 @pytest.mark.parametrize("total", [1, 2, 7])
 def test_short_runs_and_steps_beyond_the_end_have_a_rate_too(schedule, total):
     for warmup in (0.0, 0.5, 0.9):

@@ -14,7 +14,7 @@ def preset(name, **changes):
 @pytest.mark.parametrize("photos", [30, 120, 623, 5000])
 def test_every_preset_takes_its_steps_on_few_photos_and_stays_on_many(name, photos):
     recipe, (fitted, _) = PRESETS[name], fit_recipe(preset(name), photos)
-    assert fitted.batch_size >= min(LEAST_BATCH, recipe.values["batch_size"])
+    assert fitted.batch_size >= min(LEAST_BATCH, preset(name).batch_size)
     assert fitted.epochs * max(photos // fitted.batch_size, 1) >= recipe.steps >= 200
     again, told = fit_recipe(fitted, photos)
     assert (again, told) == (fitted, ())
