@@ -33,7 +33,7 @@ from core.ops.builder import with_loss
 from core.ops.contract import Array
 from core.ops.photo import identity_augmentation
 from core.plan import compile_plan
-from core.training.step import take_step
+from core.training.step import start_step
 
 Digits: TypeAlias = tuple[Array, Array]
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -103,7 +103,7 @@ def our_step(level: str, device: str, photos: Array, labels: Array) -> Iterator[
         plan.keep_photos(np.repeat(photos[: recipe.batch], 3, -1))
         augmentation = identity_augmentation(recipe.batch, SIDE, SIDE)
         batch = PhotoBatch(None, augmentation, labels[: recipe.batch], np.arange(recipe.batch))
-        yield lambda: take_step(plan, batch, recipe.rate, following=batch)
+        yield lambda: start_step(plan, batch, recipe.rate, following=batch)()
 
 
 def torch_steps(photos: Array, labels: Array) -> dict[str, Callable[[], Any]]:

@@ -30,7 +30,7 @@ from core.models.init import initial_weights
 from core.ops.builder import with_loss
 from core.optim.optimizer import optimizer_of
 from core.plan import compile_plan
-from core.training.step import pair_with_next, take_step
+from core.training.step import pair_with_next, start_step
 from core.training.teacher import Teachers, read_teachers
 
 MODEL, SIDE, BATCH, PHOTOS = "mobilenetv2", 256, 128, 2560
@@ -71,7 +71,7 @@ def step_milliseconds(student: Plan, teachers: Teachers | None, loader: Loader) 
         if step == WARM + STEPS:
             break
         taught = batch if teachers is None else teachers.add_targets(batch, following)
-        take_step(student, taught, 1e-4, following)
+        start_step(student, taught, 1e-4, following)()
     took = 1000 * (time.perf_counter() - begin) / STEPS
     alone = 0.0
     for plan, given in [(student, taught), *((plan, batch) for plan in (teachers.plans if teachers else ()))]:

@@ -31,11 +31,11 @@ Prepared = tuple[dict[tuple[int, str], Step], Step, Step]
 
 
 def prepare_ours(model: str, sizes: Sequence[int], synchronized: bool) -> Prepared:
-    """Ours, through `take_step` as in training."""
+    """Ours, through `start_step` as in training."""
     from core.communicator import SingleProcess
     from core.distributed.rank_environment import choose_gpu, connect, find_rank
     from core.gpu.driver.device import is_idle, open_device
-    from core.training.step import take_step
+    from core.training.step import start_step
 
     rank = find_rank()
     choose_gpu(rank)
@@ -44,7 +44,7 @@ def prepare_ours(model: str, sizes: Sequence[int], synchronized: bool) -> Prepar
     prepared = {(batch, kind): prepare_plan(model, batch, communicator, synchronized) for batch in sizes if batch > 0
                 for kind, communicator in ((ALONE, SingleProcess()), (TOGETHER, ranks))}  # fmt: skip
     steps: dict[tuple[int, str], Step] = {
-        case: (lambda plan=plan, photos=photos: take_step(plan, photos, 1e-4, photos))
+        case: (lambda plan=plan, photos=photos: start_step(plan, photos, 1e-4, photos)())
         for case, (plan, photos) in prepared.items()
     }
     plan, stream = prepared[sizes[0], TOGETHER][0], device.new_stream()

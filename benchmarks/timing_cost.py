@@ -22,7 +22,7 @@ from core.ops.photo import identity_augmentation
 from core.optim.optimizer import optimizer_of
 from core.plan import compile_plan
 from core.training.kernel_timing import KernelSampling
-from core.training.step import take_step
+from core.training.step import start_step
 
 CASES = {"cpu": ("squeezenet1_1", 16, 64, "float32", 900), "cuda": ("squeezenet1_1_bn", 128, 224, "mixed", 1800)}
 """Network, batch, photo side, precision, steps."""
@@ -39,11 +39,11 @@ def measure(device: str) -> list[Row]:
     plan.keep_photos(draw.integers(0, 256, (batch, side, side, 3), np.uint8))
     labels = draw.integers(0, 10, batch).astype(np.int32)
     photos = PhotoBatch(None, identity_augmentation(batch, side, side), labels, np.arange(batch))
-    take_step(plan, photos, 1e-4)
+    start_step(plan, photos, 1e-4)()
     sampling, timings, begin = KernelSampling(0), [], time.monotonic()
     for step in range(steps):
         before = time.monotonic()
-        take_step(plan, photos, 1e-4)
+        start_step(plan, photos, 1e-4)()
         now = time.monotonic()
         if sampling.is_due(step, now - before):
             plan.time_kernels(photos)

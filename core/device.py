@@ -211,7 +211,7 @@ class Plan(ABC):
     def gradient(self, batch: PhotoBatch, accumulate: bool = False, share: float = 1.0) -> StepResult:
         """Forward and backward; the mean gradient times `share` stays in the plan (`gradients`), the loss likewise.
 
-        Parts of one step weigh `share` as much as the mean of the parts (`core.training.step.take_step`).
+        Parts of one step weigh `share` as much as the mean of the parts (`core.training.step.start_step`).
         """
 
     @abstractmethod
@@ -230,12 +230,12 @@ class Plan(ABC):
     def average(self, result: StepResult) -> StepResult:
         """Replace the gradient by its mean over the ranks; returns loss and hits of all ranks."""
 
-    def train_step(self, batch: PhotoBatch, learning_rate: float, share: float = 1.0) -> StepResult:
+    def train_step(self, batch: PhotoBatch, learning_rate: float) -> StepResult:
         """`gradient`, `average` and `update` in one go; on CUDA the same bits by one replay of the captured graph.
 
         Where the result is not finite, weights and optimizer state stay as they were.
         """
-        return self.start_step(batch, learning_rate, share)()
+        return self.start_step(batch, learning_rate)()
 
     def start_step(self, batch: PhotoBatch, learning_rate: float, share: float = 1.0) -> Callable[[], StepResult]:
         """Start `train_step` if the plan is `asynchronous`; returns a function that returns its result."""

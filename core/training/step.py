@@ -20,19 +20,15 @@ from core.ops.photo import BACKGROUND
 from core.plan import compile_plan
 
 
-def take_step(plan: Plan, batch: PhotoBatch, learning_rate: float, following: PhotoBatch | None = None) -> StepResult:
-    """Compute the gradient of a batch, in parts of the plan's batch, then update the weights if it is finite.
-
-    Parts give loss and gradient of the whole batch, also with class weights. With several ranks, `batch` is the share
-    of this rank, and the result is that of all. `following`: the next step's batch, which may be prefetched.
-    """
-    return start_step(plan, batch, learning_rate, following)()
-
-
 def start_step(
     plan: Plan, batch: PhotoBatch, learning_rate: float, following: PhotoBatch | None = None
 ) -> Callable[[], StepResult]:
-    """Start `take_step`; returns a function that waits for its result. Of several parts, that computes all."""
+    """Start to compute the gradient of a batch and update the weights if it is finite; returns a function that waits.
+
+    A batch larger than the plan's is taken in parts, which that function computes: they give loss and gradient of the
+    whole batch, also with class weights. With several ranks, `batch` is the share of this rank, and the result is that
+    of all. `following`: the next step's batch, which may be prefetched.
+    """
     parts = split_batch(batch, plan.batch)
     if len(parts) < batch.parts:  # the others are empty, and their share is 0
         parts += [replace(cut_batch(batch, 0, 1), labels=np.array([-1], np.int32))] * (batch.parts - len(parts))

@@ -25,7 +25,7 @@ from core.plan import compile_plan
 from core.training.checkpoint import LAST, PREVIOUS, read_checkpoint
 from core.training.commands import Commands
 from core.training.events import EpochDone, RunFinished, StepDone, Warned
-from core.training.step import take_step
+from core.training.step import start_step
 from core.training.trainer import Trainer
 from tests.helpers import squares
 from tests.helpers.models import small_model
@@ -62,7 +62,7 @@ def take_uneven_steps(
                             sync_batch_norm=communicator is not None)  # fmt: skip
         plan.load(initial_weights(graph, 0))
         share = whole if communicator is None else share_of(whole, ranks.rank * part * parts, part * parts, parts)
-        results = [take_step(plan, share, 0.1) for _ in range(steps)]
+        results = [start_step(plan, share, 0.1)() for _ in range(steps)]
         found.append((plan.weights(), results))
         plan.close()
     (split, shared), (together, one) = found

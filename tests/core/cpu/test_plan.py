@@ -19,7 +19,7 @@ from core.ops.builder import Builder, with_loss
 from core.ops.contract import Mode
 from core.optim import optimizer as optimizer_reference
 from core.program import fold_batch_norm, fold_weights
-from core.training.step import take_step
+from core.training.step import start_step
 from tests.golden.cases import ON_DEVICES
 from tests.helpers import golden as pytorch
 from tests.helpers.compare import assert_close
@@ -194,7 +194,7 @@ def test_a_step_in_uneven_parts_is_the_step_of_the_whole_batch(name, weights):
     whole, parts = (CpuPlan(graph, batch=size, training=True, optimizer=Optimizer("sgd")) for size in (4, 3))
     for plan in (whole, parts):
         plan.load(weights_of(graph))
-    one, two = (take_step(plan, batch_for(graph, 4), 0.0) for plan in (whole, parts))
+    one, two = (start_step(plan, batch_for(graph, 4), 0.0)() for plan in (whole, parts))
     assert two.loss == pytest.approx(one.loss, rel=1e-5)
     assert two.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-4)
     for name, gradient in whole.gradients().items():

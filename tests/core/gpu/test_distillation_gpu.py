@@ -13,7 +13,7 @@ from core.ops.builder import with_loss
 from core.ops.contract import Mode
 from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, MASK, Backgrounds
 from core.plan import compile_plan
-from core.training.step import take_step
+from core.training.step import start_step
 from core.training.teacher import Teachers, read_teachers
 from tests.helpers.distillation import CLASSES, FAR, NEAR, SIDE, WEIGHTS, distances_from_mix, taught_batch
 from tests.helpers.gpu_network import random_weights, relative
@@ -99,7 +99,7 @@ def test_steps_of_a_student_with_two_teachers_are_the_cpus(tmp_path, resident):
         for _ in range(3):
             taught = teachers.add_targets(given, given)
             targets.append(taught.targets)
-            losses.append(take_step(student, taught, 1e-3, given).loss)
+            losses.append(start_step(student, taught, 1e-3, given)().loss)
         found[device] = losses, targets, student.weights()
         teachers.close()
     (cpu, said, weights), (gpu, told, moved) = found["cpu"], found["cuda"]

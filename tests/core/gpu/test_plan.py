@@ -11,7 +11,7 @@ from core.ops.contract import Mode
 from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, MASK, Backgrounds
 from core.optim.optimizer import RULES, initial_state, update
 from core.program import fold_batch_norm, fold_weights
-from core.training.step import take_step
+from core.training.step import start_step
 from tests.helpers.golden import OPTIMIZERS, golden_training
 from tests.helpers.gpu_network import batch_for, flattened_network, make_plan, random_weights, rare_network, relative
 from tests.helpers.reference_plan import decay_mask, flatten_trained, reference_gradients, reference_values
@@ -249,7 +249,7 @@ def test_streamed_steps_have_the_bits_of_resident_ones(size):
                 else PhotoBatch(source.photos[r], source.augmentation[r], source.labels[r]) for r in rows
             ]  # fmt: skip
             nexts = [steps[1], steps[2], None, steps[0], None]
-            found += [take_step(plan, step, 0.01, after) for step, after in zip(steps, nexts, strict=True)]
+            found += [start_step(plan, step, 0.01, after)() for step, after in zip(steps, nexts, strict=True)]
         losses[plan] = found
     ends = [plan.weights() for plan in (resident, streamed)]
     assert losses[resident] == losses[streamed]
@@ -268,7 +268,7 @@ def test_a_step_in_uneven_parts_is_the_step_of_the_whole_batch(weighted):
     for size in (7, 3):
         plan = CudaPlan(graph, batch=size, training=True, optimizer=Optimizer("sgd"), seed=3)
         plan.load(given)
-        found.append((take_step(plan, batch, rate), plan.weights()))
+        found.append((start_step(plan, batch, rate)(), plan.weights()))
     (one, whole), (three, parts) = found
     wanted = reference_gradients(graph, given, batch, MODE)
     assert one.loss == pytest.approx(wanted.loss, rel=1e-4)

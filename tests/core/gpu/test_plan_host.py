@@ -20,7 +20,7 @@ from core.models.architectures import build
 from core.ops.builder import Builder, with_loss
 from core.ops.photo import Backgrounds
 from core.program import lower
-from core.training.step import take_step
+from core.training.step import start_step
 from tests.helpers.gpu_network import batch_for, flattened_network, random_weights
 from tests.helpers.pretended_gpu import pretend
 
@@ -204,9 +204,9 @@ def test_every_launch_has_a_time_and_a_name():
 def test_a_batch_of_one_part_is_one_replay_of_the_whole_step(driver):
     graph, plan = training_plan()
     for number in (1, 2):
-        take_step(plan, batch_for(graph, 6), 0.1)
+        start_step(plan, batch_for(graph, 6), 0.1)()
         assert driver.replays == number
-    take_step(plan, batch_for(graph, 11), 0.1)
+    start_step(plan, batch_for(graph, 11), 0.1)()
     assert driver.replays == 2 + 3
 
 

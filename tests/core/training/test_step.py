@@ -7,7 +7,7 @@ from core.device import Optimizer, PhotoBatch
 from core.models.architectures import build
 from core.ops.builder import with_loss
 from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, identity_augmentation, transform
-from core.training.step import diverged, find_broken_layer, pair_with_next, share_out, take_step, with_photos
+from core.training.step import diverged, find_broken_layer, pair_with_next, share_out, start_step, with_photos
 from tests.helpers.gpu_network import batch_for, random_weights, relative
 from tests.helpers.reference_plan import ReferencePlan
 
@@ -32,7 +32,7 @@ def test_uneven_parts_give_loss_gradient_and_update_of_the_whole_batch(weights):
     whole, batch = plan_of(7, weights, 7)
     parts, _ = plan_of(7, weights, 3)
     batch.labels[2] = -1
-    one, three = take_step(whole, batch, 0.1), take_step(parts, batch, 0.1)
+    one, three = start_step(whole, batch, 0.1)(), start_step(parts, batch, 0.1)()
     assert three.loss == pytest.approx(one.loss, rel=1e-5)
     assert three.gradient_norm == pytest.approx(one.gradient_norm, rel=1e-5)
     assert (three.photos, three.correct) == (one.photos, one.correct) == (7, 2)
@@ -50,8 +50,8 @@ def test_the_photos_of_the_next_part_and_of_the_next_step_are_announced(monkeypa
         return gradient(part, **how)
 
     monkeypatch.setattr(plan, "gradient", watched)
-    take_step(plan, batch, 0.1, following)
-    take_step(plan, following, 0.1)
+    start_step(plan, batch, 0.1, following)()
+    start_step(plan, following, 0.1)()
     photos = [part for part, _ in seen]
     assert [len(p) for p in photos] == [3, 2, 3, 1]
     for (_, announced), used in zip(seen, [*photos[1:], None], strict=True):
@@ -72,13 +72,13 @@ def test_a_batch_of_one_part_is_a_step_of_the_plans_own(monkeypatch):
     rates = []
     step = plan.start_step
     monkeypatch.setattr(plan, "start_step", lambda part, rate, share: rates.append(rate) or step(part, rate, share))
-    take_step(plan, batch, 0.1, batch_for(plan.graph, 7, seed=8))
+    start_step(plan, batch, 0.1, batch_for(plan.graph, 7, seed=8))()
     assert rates == [0.1]
     assert len(plan.announced.labels) == 5
     monkeypatch.setattr(plan, "gradients", lambda: {"conv1.weight": np.ones(1), "dense1.weight": np.full(1, np.inf)})
     assert find_broken_layer(plan, build("cnn", 5, 28, dropout=0.4), batch, "cpu", None) == "dense1"
     plan.load({name: array * np.float32(np.nan) for name, array in plan.weights().items()})
-    assert not take_step(plan, batch, 0.1).is_finite
+    assert not start_step(plan, batch, 0.1)().is_finite
     assert ["The last checkpoint" in str(diverged(3, 1.0, "conv", name)) for name in ("x", "")] == [True, False]
     assert int(plan.state()["step"]) == 1
 
