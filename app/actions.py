@@ -91,10 +91,8 @@ def build_actions(window: QMainWindow) -> Actions:
     """Create all actions and add them to the window, so that their shortcuts work on every page."""
     made = {}
     for name, (text, keys, tip) in _rows().items():
-        action = QAction(text, window)
+        action = QAction(text, window, toolTip=tip, statusTip=tip)
         action.setObjectName(name)
-        action.setToolTip(tip)
-        action.setStatusTip(tip)
         if keys is not None:
             action.setShortcut(QKeySequence(keys))  # type: ignore[call-overload]
         window.addAction(action)

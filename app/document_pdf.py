@@ -101,11 +101,9 @@ def _paint_part(painter: QPainter, document: QTextDocument, top: float, bottom: 
 
 def _document(html: str, sheet: QSizeF) -> QTextDocument:
     """The page as a document of the width of a sheet and unlimited height."""
-    document = QTextDocument()
-    document.setDocumentMargin(0)
     font = QFont()
     font.setPixelSize(FONT_PIXELS)
-    document.setDefaultFont(font)
+    document = QTextDocument(documentMargin=0, defaultFont=font)
     drawn = DRAWING.sub(lambda found: _draw(found.group(), document, sheet.width()), BROWSER_STYLE.sub("", html))
     add = partial(_add, document)
     document.setHtml(EMBEDDED_IMAGE.sub(lambda found: f'src="{add(QImage.fromData(b64decode(found[1])))}"', drawn))

@@ -108,8 +108,7 @@ class FirstInstance(QObject):
         super().__init__(parent)
         self._lock = QLockFile(str(paths.folder("settings") / "window.lock"))
         self.alone = self._lock.tryLock(0) or self._lock.error() is not QLockFile.LockError.LockFailedError
-        self._server = QLocalServer(self)
-        self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
+        self._server = QLocalServer(self, socketOptions=QLocalServer.SocketOption.UserAccessOption)
         self._server.newConnection.connect(self._on_connection)
         name = server_name() if self.alone else ""
         if name and not self._server.listen(name):

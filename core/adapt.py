@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from core.command_line import add_settings, check_folder, merge_settings, read_arguments, read_settings, run_command
+from core.command_line import add_settings, as_command, check_folder, merge_settings, read_arguments, read_settings
 from core.config import RunConfig
 from core.data.dataset import Dataset, ReportStage, describe_skipped, ignore
 from core.data.near_duplicates import describe_conflicts, find_conflicts
@@ -40,11 +40,8 @@ OLD_SECTIONS = (TEST, CALIBRATION, background_dependence.SECTION)
 """Sections measured with the old head."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    return run_command(adapt, argv)
-
-
-def adapt(argv: Sequence[str]) -> int:
+@as_command
+def main(argv: Sequence[str]) -> int:
     arguments, found = read_arguments(make_parser(), argv)
     if "data" not in arguments:
         found.append(Problem("data", "is missing. Give a folder of photos or a CSV manifest."))

@@ -9,17 +9,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.command_line import read_alone, run_command
+from core.command_line import as_command, read_alone
 from core.data.cache_limit import empty_cache, list_caches, read_limit, write_limit
 from core.errors import EXIT_CODES, EXIT_DONE, InputError
 from core.user_cache import kernel_bytes, remove_old_kernels, user_cache_folder
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    return run_command(manage, argv)
-
-
-def manage(argv: Sequence[str]) -> int:
+@as_command
+def main(argv: Sequence[str]) -> int:
     arguments = read_alone(make_parser(), argv)
     if arguments.limit is not None and not 0 <= arguments.limit < 1e6:
         raise InputError("--limit: a number of gigabytes from 0 to 1,000,000 is needed.")

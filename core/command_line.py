@@ -13,6 +13,7 @@ import signal
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -247,8 +248,13 @@ def print_json_error(message: str, exit_code: int) -> None:
     sys.stdout.flush()
 
 
+def as_command(work: Callable[[Sequence[str]], int]) -> Callable[..., int]:
+    """Decorate the main function of a command: it runs by `run_command`."""
+    return partial(run_command, work)
+
+
 def run_command(
-    work: Callable[[Sequence[str]], int], argv: Sequence[str] | None,
+    work: Callable[[Sequence[str]], int], argv: Sequence[str] | None = None,
     print_error: Callable[[str, int], None] | None = print_json_error,
 ) -> int:  # fmt: skip
     """Run a command on its arguments, by default those of this process; returns its exit code.

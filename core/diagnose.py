@@ -48,11 +48,8 @@ ALONE = ("json", "csv", "examine", "leaves", "report", "group")
 """Options that cannot be combined with --out."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    return command_line.run_command(diagnose, argv)
-
-
-def diagnose(argv: Sequence[str]) -> int:
+@command_line.as_command
+def main(argv: Sequence[str]) -> int:
     arguments, found = command_line.read_arguments(make_parser(), argv)
     coverage = command_line.read_coverage(arguments.coverage, found) if arguments.coverage else COVERAGE
     shard = check_options(arguments, found)

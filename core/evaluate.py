@@ -30,11 +30,8 @@ COLUMNS = ("path", "label", "prediction", "probability")
 """Of the table of misclassified photos."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    return command_line.run_command(evaluate, argv)
-
-
-def evaluate(argv: Sequence[str]) -> int:
+@command_line.as_command
+def main(argv: Sequence[str]) -> int:
     arguments, found = command_line.read_arguments(make_parser(), argv)
     runs, split = [Path(model) for model in arguments.models], arguments.split_name
     own = "data" not in arguments and all((run / CONFIG).is_file() for run in runs)

@@ -45,11 +45,8 @@ class ReviewedPhotos:
     learned: int
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    return command_line.run_command(review, argv)
-
-
-def review(argv: Sequence[str]) -> int:
+@command_line.as_command
+def main(argv: Sequence[str]) -> int:
     arguments, found = command_line.read_arguments(make_parser(), argv)
     sources = [arguments.photos, arguments.corrections, *list_sources(arguments.model_file, {})]
     command_line.check_folder("out", arguments.out, found, sources, heading=",".join(HEADING))

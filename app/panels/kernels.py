@@ -57,11 +57,9 @@ class KernelsPanel(QWidget):
 
     @staticmethod
     def _make_source() -> QPlainTextEdit:
-        made = named(QPlainTextEdit(), tr("Source of the kernel"))
-        made.setReadOnly(True)
+        wrap = QPlainTextEdit.LineWrapMode.NoWrap
+        made = named(QPlainTextEdit(readOnly=True, lineWrapMode=wrap, tabChangesFocus=True), tr("Source of the kernel"))
         made.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
-        made.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
-        made.setTabChangesFocus(True)
         return made
 
     def _lay_out(self) -> None:

@@ -48,7 +48,6 @@ class PhotoResult:
     top: tuple[tuple[str, float], ...] = ()
     limits: tuple[float, ...] = ()
     error: str = ""
-    sure: bool = True
     reason: str = ""
     notes: tuple[str, ...] = ()
     diseased: float | None = None
@@ -73,6 +72,10 @@ class PhotoResult:
         return self.top[0][1] if self.top else 0.0
 
     @property
+    def sure(self) -> bool:
+        return Verdict(self.verdict).is_class
+
+    @property
     def unfamiliar(self) -> bool:
         """Whether the photo looks unlike the training photos: the probabilities do not apply to it."""
         return self.reason == UNFAMILIAR
@@ -91,7 +94,7 @@ class PhotoResult:
 
     @property
     def sick(self) -> bool:
-        return self.sure and Verdict(self.verdict).is_disease
+        return Verdict(self.verdict).is_disease
 
     @property
     def shown_percent(self) -> float | None:
@@ -143,13 +146,13 @@ def decide(result: PhotoResult, rule: DecisionRule) -> PhotoResult:
         ranks = [word for word, _ in count_findings([leaf.verdict for leaf in leaves])]
         leaves.sort(key=lambda leaf: (ranks.index(leaf.verdict), -leaf.probability))
         worst = leaves[0]
-        return replace(result, leaves=tuple(leaves), verdict=worst.verdict, sure=worst.sure, reason=worst.reason,
-                       top=worst.top, limits=worst.limits)  # fmt: skip
+        return replace(result, leaves=tuple(leaves), verdict=worst.verdict, reason=worst.reason, top=worst.top,
+                       limits=worst.limits)  # fmt: skip
     if not result.probabilities or len(result.probabilities) != len(rule.classes):
         return result
     prediction = restricted(result, rule)
     verdict, top = rule.decide(prediction), rule.list_top(prediction)
-    return replace(result, verdict=verdict.word, sure=verdict.is_class, reason=verdict.reason,
+    return replace(result, verdict=verdict.word, reason=verdict.reason,
                    top=tuple((guess.label, guess.probability) for guess in top),
                    limits=tuple(guess.threshold for guess in top if guess.threshold is not None))  # fmt: skip
 
@@ -161,7 +164,7 @@ def verdict_text(result: PhotoResult) -> str:
         return tr("Waiting…")
     if result.error:
         return tr("Unreadable")
-    return findings(result)[0] if result.leaves else _verdict_words(result.verdict, result.sure, language())
+    return findings(result)[0] if result.leaves else _verdict_words(result.verdict, language())
 
 
 def verdict_cell(result: PhotoResult) -> str:
@@ -176,13 +179,13 @@ def verdict_cell(result: PhotoResult) -> str:
 def findings(result: PhotoResult) -> list[str]:
     """What was found on how many leaves of a photo that shows several, the worst first."""
     return [tr("{n} of {total} leaves: {finding}", n=many, total=len(result.leaves),
-               finding=_verdict_words(word, Verdict(word).is_class, language()))
+               finding=_verdict_words(word, language()))
             for word, many in count_findings([leaf.verdict for leaf in result.leaves])]  # fmt: skip
 
 
 @cache
-def _verdict_words(verdict: str, sure: bool, language: str) -> str:
-    text = disease_name(verdict) if sure else tr(verdict)
+def _verdict_words(verdict: str, language: str) -> str:
+    text = disease_name(verdict) if Verdict(verdict).is_class else tr(verdict)
     return text[:1].upper() + text[1:]
 
 
@@ -198,9 +201,9 @@ def doubts(result: PhotoResult) -> str:
 
 def plant_text(plant: Plant) -> str:
     """The plant by the title of its folder or first photo, its diagnosis, and how many photos it has."""
-    sure = plant.verdict.is_class
-    verdict = _verdict_words(plant.verdict.word, sure, language())
-    text = f"{verdict} {stated(plant.top[0].probability)}" if sure and plant.top else verdict
+    text = _verdict_words(plant.verdict.word, language())
+    if plant.verdict.is_class and plant.top:
+        text = f"{text} {stated(plant.top[0].probability)}"
     photos = count(plant.photos, "{n} photo", "{n} photos")
     if plant.used < plant.photos:
         photos = tr("photos used: {used} of {n}", used=f"{plant.used:,}", n=f"{plant.photos:,}")

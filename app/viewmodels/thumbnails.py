@@ -37,8 +37,7 @@ class Thumbnails(QObject):
         self._requests: OrderedDict[str, str] = OrderedDict()
         self._lock = threading.Lock()
         self._busy = 0
-        self._pool = QThreadPool(self)
-        self._pool.setMaxThreadCount(THREADS)
+        self._pool = QThreadPool(self, maxThreadCount=THREADS)
         self._decoded.connect(self._on_decoded)
 
     def get(self, path: str) -> QPixmap | None:

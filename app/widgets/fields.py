@@ -71,10 +71,8 @@ class SearchField(QLineEdit):
     """
 
     def __init__(self, hint: str, name: str) -> None:
-        super().__init__()
-        self.setPlaceholderText(hint)
+        super().__init__(placeholderText=hint, clearButtonEnabled=True)
         self.setAccessibleName(name)
-        self.setClearButtonEnabled(True)
 
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QKeyEvent) and event.type() == QEvent.Type.ShortcutOverride and self._is_of_window(event):

@@ -74,12 +74,11 @@ def holding(layout: QLayout) -> QWidget:
 
 def splitter(*parts: QWidget, sizes: Sequence[int] = (), upright: bool = False) -> QSplitter:
     """Widgets between which the user divides the room, side by side or `upright`; `sizes` in pixels at first."""
-    made = QSplitter(Qt.Orientation.Vertical if upright else Qt.Orientation.Horizontal)
+    made = QSplitter(Qt.Orientation.Vertical if upright else Qt.Orientation.Horizontal, handleWidth=GAP)
     for part in parts:
         made.addWidget(part)
     if sizes:
         made.setSizes(list(sizes))
-    made.setHandleWidth(GAP)
     return made
 
 

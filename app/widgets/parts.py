@@ -75,11 +75,10 @@ class Button(QPushButton):
 
 def label(text: str, role: str = "", wrap: bool = False) -> QLabel:
     """A text with a role of the style sheet ("title", "muted", "problem" ...)."""
-    made = QLabel(text)
-    made.setTextFormat(Qt.TextFormat.PlainText)  # names of files and classes may look like HTML
+    # plain: names of files and classes may look like HTML
+    made = QLabel(text, textFormat=Qt.TextFormat.PlainText, wordWrap=wrap)
     if role:
         made.setProperty("role", role)
-    made.setWordWrap(wrap)
     return made
 
 
@@ -148,8 +147,7 @@ def captioned(name: str, field: QWidget) -> QHBoxLayout:
 
 def tabs(name: str, *pages: tuple[QWidget, str]) -> QTabWidget:
     """Pages with their titles; `name` is that of all of them."""
-    made = named(QTabWidget(), name)
-    made.setDocumentMode(True)
+    made = named(QTabWidget(documentMode=True), name)
     for page, title in pages:
         made.addTab(page, title)
     return made
@@ -162,9 +160,7 @@ def open_file(path: str | Path) -> None:
 
 def progress_bar(name: str, width: int = 0) -> QProgressBar:
     """A progress bar without text, as wide as its layout allows or `width` pixels."""
-    bar = QProgressBar()
-    bar.setTextVisible(False)
-    bar.setAccessibleName(name)
+    bar = named(QProgressBar(textVisible=False), name)
     if width:
         bar.setFixedWidth(width)
     return bar
@@ -172,9 +168,8 @@ def progress_bar(name: str, width: int = 0) -> QProgressBar:
 
 def scrolling(widget: QWidget, name: str = "") -> QScrollArea:
     """A widget that scrolls up and down; by keys, too, if it has a name."""
-    area = named(QScrollArea(), name)
+    area = named(QScrollArea(widgetResizable=True), name)
     area.setWidget(widget)
-    area.setWidgetResizable(True)
     area.setFrameShape(QFrame.Shape.NoFrame)
     area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
     if not name:
@@ -200,9 +195,8 @@ class Dialog(QDialog):
 
 def confirm(parent: QWidget, question: str, more: str, verb: str) -> bool:
     """Ask a question in a dialog; `verb` is the button that answers yes."""
-    box = QMessageBox(QMessageBox.Icon.Question, "LeafClinic", question, parent=parent)
-    box.setInformativeText(more)
-    box.setStandardButtons(QMessageBox.StandardButton.Yes | QMessageBox.StandardButton.Cancel)
+    buttons = QMessageBox.StandardButton.Yes | QMessageBox.StandardButton.Cancel
+    box = QMessageBox(QMessageBox.Icon.Question, "LeafClinic", question, buttons, parent, informativeText=more)
     box.button(QMessageBox.StandardButton.Yes).setText(verb)
     box.setDefaultButton(QMessageBox.StandardButton.Cancel)  # a second press of Enter must not delete
     return box.exec() == QMessageBox.StandardButton.Yes

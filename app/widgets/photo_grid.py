@@ -34,13 +34,10 @@ class PhotoGrid(QListView):
     """Cells of equal size; Qt measures one. A double click or Enter activates a photo."""
 
     def __init__(self, thumbnails: Thumbnails, name: str) -> None:
-        super().__init__()
+        super().__init__(flow=QListView.Flow.LeftToRight, isWrapping=True, resizeMode=QListView.ResizeMode.Adjust,
+                         uniformItemSizes=True)  # fmt: skip
         self._thumbnails = thumbnails
         self.setAccessibleName(name)
-        self.setFlow(QListView.Flow.LeftToRight)
-        self.setWrapping(True)
-        self.setResizeMode(QListView.ResizeMode.Adjust)
-        self.setUniformItemSizes(True)
         self.setItemDelegate(CellSize(self))
         self.setEditTriggers(QListView.EditTrigger.NoEditTriggers)
         self.setSelectionMode(QListView.SelectionMode.ExtendedSelection)

@@ -38,9 +38,7 @@ class PhotoView(QWidget):
     picked = Signal(int)
 
     def __init__(self, name: str) -> None:
-        super().__init__()
-        self.setAccessibleName(name)
-        self.setMinimumSize(160, 160)
+        super().__init__(accessibleName=name, minimumSize=QSize(160, 160))
         self._photo = QPixmap()
         self._layer = QPixmap()
         self._box: Box = WHOLE

@@ -86,11 +86,9 @@ class RunForm(QWidget):
         self._presets = dict(presets or {})
         self.fields: dict[str, Field] = {}
         self._groups: dict[str, QLabel] = {}
-        self._layout = QFormLayout(self)
+        grow = QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow
+        self._layout = QFormLayout(self, verticalSpacing=8, horizontalSpacing=12, fieldGrowthPolicy=grow)
         self._layout.setContentsMargins(0, 0, 8, 0)
-        self._layout.setVerticalSpacing(8)
-        self._layout.setHorizontalSpacing(12)
-        self._layout.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
         gpus = count_gpu_files()
         for name, (field, row) in settings().items():
             if name == "gpus":
@@ -207,7 +205,6 @@ def _editor(row: Setting, default: Any, choices: Sequence[str]) -> Editor:
         spin.setSpecialValueText(tr(row.zero) if row.zero else "")
         spin.setMinimumWidth(MINIMUM_WIDTH)
         return spin, spin.value, spin.setValue, lambda slot: spin.valueChanged.connect(lambda _: slot())
-    line = QLineEdit()
+    line = QLineEdit(placeholderText=tr(row.zero) if row.zero else "")
     line.setMinimumWidth(MINIMUM_WIDTH)
-    line.setPlaceholderText(tr(row.zero) if row.zero else "")
     return line, line.text, lambda v: line.setText(str(v)), lambda slot: line.textChanged.connect(lambda _: slot())

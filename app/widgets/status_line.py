@@ -23,8 +23,7 @@ class StatusLine(QStatusBar):
     """The device and the computer's memory on the right, the run left of them; hints of menus on the left."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.setSizeGripEnabled(False)
+        super().__init__(sizeGripEnabled=False)
         self.run = named(QLabel(), tr("Current run"))
         self.bar = progress_bar(tr("Progress of the run"), 120)
         self.bar.hide()

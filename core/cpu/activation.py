@@ -12,7 +12,6 @@ from typing import Any, Final
 from llvmlite import ir
 from numba.core import cgutils
 
-from core.cpu.instruction_set import InstructionSet
 from core.cpu.vectors import I64, Pixels, Vectors, row_intrinsic
 from core.errors import KernelUnavailable
 
@@ -75,31 +74,29 @@ def clip_of(number: int) -> int:
     return number if number <= CLIP else 0
 
 
-def _apply(function: ir.Function, isa: InstructionSet, gradient: bool) -> None:
+def _apply(p: Pixels, gradient: bool) -> None:
     """Emit the activation of pixels in place, or its gradient given `seen`, with a branch for each number."""
-    p = Pixels(function, isa)
     number, out, out_pixel, count, channels, *seen = p.a
-    four, v, b = ir.Constant(I64, 4), p.v, p.b
-    done = function.append_basic_block("done")
+    v, b = p.v, p.b
+    done = b.append_basic_block("done")
     switch = b.switch(number, done)
     for own, (_, value, derivative) in enumerate(FORMULAS, 1):
-        block = function.append_basic_block()
+        block = b.append_basic_block()
         switch.add_case(ir.Constant(I64, own), block)
         b.position_at_end(block)
 
         def body(channel: Any, mask: Any, value: Any = value, derivative: Any = derivative) -> None:
             with cgutils.for_range(b, count) as pixel:
-                place = p.at(out, (channel, four), (pixel.index, out_pixel))
+                place = p.at(out, (channel, 4), (pixel.index, out_pixel))
                 x = v.load(place, mask)
                 y = value(v, x) if not gradient else derivative(
-                    v, x, v.load(p.at(seen[0], (channel, four), (pixel.index, seen[1])), mask)
+                    v, x, v.load(p.at(seen[0], (channel, 4), (pixel.index, seen[1])), mask)
                 )
                 v.store(y, place, mask)
 
         p.for_channels(channels, body)
         b.branch(done)
     b.position_at_end(done)
-    b.ret_void()
 
 
 activate = row_intrinsic("activate", 5, partial(_apply, gradient=False))

@@ -16,7 +16,6 @@ from numba.core import cgutils
 
 from core.communicator import Communicator
 from core.cpu.context import COUNT, RANKS, TOTAL
-from core.cpu.instruction_set import InstructionSet
 from core.cpu.memory import doubles, floats, words
 from core.cpu.records import Record, Words
 from core.cpu.vectors import I64, Pixels, row_intrinsic
@@ -41,20 +40,18 @@ BLOCK: int = 16
 """Channels of one task of a merge."""
 
 
-def _emit_affine(function: ir.Function, isa: InstructionSet) -> None:
-    p = Pixels(function, isa)
+def _emit_affine(p: Pixels) -> None:
     out, out_pixel, x, x_pixel, scale, shift, count, channels, clip = p.a
-    four, v, b = ir.Constant(I64, 4), p.v, p.b
+    v, b = p.v, p.b
     bounds = p.clip_bounds(clip)
 
     def body(channel: Any, mask: Any) -> None:
-        factor, term = (v.load(p.at(k, (channel, four)), mask) for k in (scale, shift))
+        factor, term = (v.load(p.at(k, (channel, 4)), mask) for k in (scale, shift))
         with cgutils.for_range(b, count) as pixel:
-            value = v.multiply_add(v.load(p.at(x, (channel, four), (pixel.index, x_pixel)), mask), factor, term)
-            v.store(p.clip(value, bounds), p.at(out, (channel, four), (pixel.index, out_pixel)), mask)
+            value = v.multiply_add(v.load(p.at(x, (channel, 4), (pixel.index, x_pixel)), mask), factor, term)
+            v.store(p.clip(value, bounds), p.at(out, (channel, 4), (pixel.index, out_pixel)), mask)
 
     p.for_channels(channels, body)
-    p.b.ret_void()
 
 
 affine_row = row_intrinsic("affine", 9, _emit_affine)
@@ -62,26 +59,24 @@ affine_row = row_intrinsic("affine", 9, _emit_affine)
 for a row of pixels; clip as `core.cpu.activation.CLIP`."""
 
 
-def _emit_norm_gradient(function: ir.Function, isa: InstructionSet) -> None:
-    p = Pixels(function, isa)
+def _emit_norm_gradient(p: Pixels) -> None:
     out, out_pixel, dy, dy_pixel, x, x_pixel, coefficients, count, channels, accumulate = p.a
-    four, v, b = ir.Constant(I64, 4), p.v, p.b
+    v, b = p.v, p.b
     adds = b.icmp_signed("!=", accumulate, ir.Constant(I64, 0))
 
     def body(channel: Any, mask: Any) -> None:
-        k = [v.load(p.at(coefficients, (channel, four), (channels, ir.Constant(I64, 4 * i))), mask) for i in range(3)]
+        k = [v.load(p.at(coefficients, (channel, 4), (channels, 4 * i)), mask) for i in range(3)]
         with cgutils.for_range(b, count) as pixel:
-            seen = v.load(p.at(x, (channel, four), (pixel.index, x_pixel)), mask)
+            seen = v.load(p.at(x, (channel, 4), (pixel.index, x_pixel)), mask)
             value = v.multiply_add(seen, k[1], k[2])
-            value = v.multiply_add(v.load(p.at(dy, (channel, four), (pixel.index, dy_pixel)), mask), k[0], value)
-            place = p.at(out, (channel, four), (pixel.index, out_pixel))
+            value = v.multiply_add(v.load(p.at(dy, (channel, 4), (pixel.index, dy_pixel)), mask), k[0], value)
+            place = p.at(out, (channel, 4), (pixel.index, out_pixel))
             old = v.slot(v.constant(0.0))
             with b.if_then(adds):
                 b.store(v.load(place, mask), old)
             v.store(b.fadd(value, b.load(old)), place, mask)
 
     p.for_channels(channels, body)
-    p.b.ret_void()
 
 
 norm_gradient_row = row_intrinsic("norm_gradient", 10, _emit_norm_gradient)
@@ -89,31 +84,29 @@ norm_gradient_row = row_intrinsic("norm_gradient", 10, _emit_norm_gradient)
 ``dy * k0 + x * k1 + k2`` for a row of pixels; k0, k1 and k2 have `channels` floats each."""
 
 
-def _emit_moments(function: ir.Function, isa: InstructionSet) -> None:
-    p = Pixels(function, isa)
+def _emit_moments(p: Pixels) -> None:
     x, x_row, x_pixel, height, width, channels, plain, other, *of_gradient = p.a
     dy, dy_row, dy_pixel, mean = of_gradient or (None,) * 4
-    four, eight, v, b = ir.Constant(I64, 4), ir.Constant(I64, 8), p.v, p.b
+    v, b = p.v, p.b
 
     def body(channel: Any, mask: Any) -> None:
         zero = ir.Constant(v.doubles, [0.0] * v.vector_width)
         total, product = v.slot(zero), v.slot(zero)
-        middle = v.load(p.at(mean, (channel, four)), mask) if of_gradient else None
+        middle = v.load(p.at(mean, (channel, 4)), mask) if of_gradient else None
         with cgutils.for_range(b, height) as y, cgutils.for_range(b, width) as pixel:
-            seen = v.load(p.at(x, (channel, four), (y.index, x_row), (pixel.index, x_pixel)), mask)
+            seen = v.load(p.at(x, (channel, 4), (y.index, x_row), (pixel.index, x_pixel)), mask)
             if of_gradient:
-                first = v.load(p.at(dy, (channel, four), (y.index, dy_row), (pixel.index, dy_pixel)), mask)
+                first = v.load(p.at(dy, (channel, 4), (y.index, dy_row), (pixel.index, dy_pixel)), mask)
                 second = b.fpext(b.fmul(first, b.fsub(seen, middle)), v.doubles)
                 b.store(b.fadd(b.load(product), second), product)
             else:
                 first, wide = seen, b.fpext(seen, v.doubles)
                 b.store(v.multiply_add(wide, wide, b.load(product)), product)
             b.store(b.fadd(b.load(total), b.fpext(first, v.doubles)), total)
-        v.store(b.load(total), p.at(plain, (channel, eight)), mask)
-        v.store(b.load(product), p.at(other, (channel, eight)), mask)
+        v.store(b.load(total), p.at(plain, (channel, 8)), mask)
+        v.store(b.load(product), p.at(other, (channel, 8)), mask)
 
     p.for_channels(channels, body)
-    p.b.ret_void()
 
 
 moments = row_intrinsic("moments", 8, _emit_moments)

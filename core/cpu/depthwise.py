@@ -18,7 +18,7 @@ from core.cpu import tiled
 from core.cpu.activation import CLIP, activate, clip_of, number_of
 from core.cpu.geometry import View, phases
 from core.cpu.gradients import GradientTarget, Ledger, fill_unreached
-from core.cpu.instruction_set import InstructionSet, current_isa
+from core.cpu.instruction_set import current_isa
 from core.cpu.lowering import Lowering
 from core.cpu.memory import words
 from core.cpu.records import NULL, Address, Fields, Record
@@ -40,30 +40,28 @@ CHANNELS_PER_TASK: Final = 64
 """Channels of one task of the row kernel: the width of a tile of the convolution before it."""
 
 
-def _emit_row(function: ir.Function, isa: InstructionSet) -> None:
-    p = Pixels(function, isa)
+def _emit_row(p: Pixels) -> None:
     out, out_pixel, x, x_row, x_pixel, x_step, taps, tap, bias, count, channels, clip = p.a
-    four, v, b = ir.Constant(I64, 4), p.v, p.b
+    v, b = p.v, p.b
     bounds = p.clip_bounds(clip)
-    places = [[(x_row, ir.Constant(I64, ky)), (x_pixel, ir.Constant(I64, kx))] for ky in range(3) for kx in range(3)]
+    places = [[(x_row, ky), (x_pixel, kx)] for ky in range(3) for kx in range(3)]
 
     def body(channel: Any, mask: Any) -> None:
-        k = [v.load(p.at(taps, (channel, four), (tap, ir.Constant(I64, i))), mask) for i in range(9)]
+        k = [v.load(p.at(taps, (channel, 4), (tap, i)), mask) for i in range(9)]
         start = v.slot(v.constant(0.0))
         with b.if_then(b.icmp_signed("!=", bias, ir.Constant(I64, 0))):
-            b.store(v.load(p.at(bias, (channel, four)), mask), start)
-        if mask is None and isa.assembly and not isa.masks:
-            origin = p.at(x, (channel, four)), p.at(out, (channel, four))
+            b.store(v.load(p.at(bias, (channel, 4)), mask), start)
+        if mask is None and p.isa.assembly and not p.isa.masks:
+            origin = p.at(x, (channel, 4)), p.at(out, (channel, 4))
             _emit_whole_vector(p, origin, k, b.load(start), bounds)
             return
         with cgutils.for_range(b, count) as pixel:
-            window, value = p.at(x, (channel, four), (pixel.index, x_step)), b.load(start)
+            window, value = p.at(x, (channel, 4), (pixel.index, x_step)), b.load(start)
             for factor, place in zip(k, places, strict=True):
                 value = v.multiply_add(v.load(p.at(window, *place), mask), factor, value)
-            v.store(p.clip(value, bounds), p.at(out, (channel, four), (pixel.index, out_pixel)), mask)
+            v.store(p.clip(value, bounds), p.at(out, (channel, 4), (pixel.index, out_pixel)), mask)
 
     p.for_channels(channels, body)
-    p.b.ret_void()
 
 
 def _emit_whole_vector(p: Pixels, origin: tuple[Any, Any], taps: list[Any], bias: Any, bounds: tuple[Any, Any]) -> None:

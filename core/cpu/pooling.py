@@ -7,7 +7,7 @@ gathers from all windows of an input pixel, so that no two tasks write the same 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -78,18 +78,21 @@ def _close(v: Vectors, best: Any, kept: Any, closed: Any) -> Any:
     return b.select(b.or_(is_open, free), kept, ir.Constant(v.ints, [-1] * v.vector_width))
 
 
-def _emit_maximum(b: ir.IRBuilder, arguments: Sequence[Any]) -> None:
+def _call_tile(b: ir.IRBuilder, arguments: Sequence[Any], name: str, emit: Callable[..., None]) -> None:
+    """Call the tile that `emit` writes for the number of vectors in the first argument; the rest are the tile's."""
     wide, *rest = arguments
-    is_wide = b.icmp_signed("==", wide, ir.Constant(I64, WIDE))
-    keeps = b.icmp_signed("!=", rest[0], ir.Constant(I64, 0))
-    with b.if_else(is_wide) as (wider, single):
-        for branch, vectors in ((wider, WIDE), (single, 1)):
-            with branch, b.if_else(keeps) as (with_winners, without):
-                for inner, winners in ((with_winners, True), (without, False)):
-                    with inner:
-                        emit = partial(_emit_window, vectors=vectors, winners=winners)
-                        name = f"maximum_{vectors}_{int(winners)}"
-                        b.call(small_function(b.module, current_isa(), name, len(rest), emit), rest)
+    with b.if_else(b.icmp_signed("==", wide, ir.Constant(I64, WIDE))) as branches:
+        for branch, vectors in zip(branches, (WIDE, 1), strict=True):
+            with branch:
+                tile = partial(emit, vectors=vectors)
+                b.call(small_function(b.module, current_isa(), f"{name}_{vectors}", len(rest), tile), rest)
+
+
+def _emit_maximum(b: ir.IRBuilder, arguments: Sequence[Any]) -> None:
+    with b.if_else(b.icmp_signed("!=", arguments[1], ir.Constant(I64, 0))) as branches:
+        for branch, winners in zip(branches, (True, False), strict=True):
+            with branch:
+                _call_tile(b, arguments, f"maximum_{int(winners)}", partial(_emit_window, winners=winners))
 
 
 maximum = make_intrinsic(types.void, [types.int64] * 12, _emit_maximum)
@@ -125,17 +128,7 @@ def _emit_gather_tile(function: ir.Function, vectors: int) -> None:
     b.ret_void()
 
 
-def _emit_gather(b: ir.IRBuilder, arguments: Sequence[Any]) -> None:
-    wide, *rest = arguments
-    is_wide = b.icmp_signed("==", wide, ir.Constant(I64, WIDE))
-    with b.if_else(is_wide) as (wider, single):
-        for branch, vectors in ((wider, WIDE), (single, 1)):
-            with branch:
-                emit = partial(_emit_gather_tile, vectors=vectors)
-                b.call(small_function(b.module, current_isa(), f"gather_{vectors}", len(rest), emit), rest)
-
-
-gather = make_intrinsic(types.void, [types.int64] * 15, _emit_gather)
+gather = make_intrinsic(types.void, [types.int64] * 15, partial(_call_tile, name="gather", emit=_emit_gather_tile))
 """The gradient of one input pixel: the sum of dy over those of its windows that it won.
 
 Arguments: wide as in `maximum`; dx; adds (1 adds to dx); dy, its row and pixel; winners as `maximum` wrote them, their

@@ -36,12 +36,16 @@ def small_function(
     return function
 
 
-def row_intrinsic(name: str, count: int, emit: Callable[[ir.Function, InstructionSet], None]) -> Any:
+def row_intrinsic(name: str, count: int, emit: Callable[[Pixels], None]) -> Any:
     """Return a function for kernels that takes `count` int64 and runs the code that `emit` writes, not inlined."""
 
+    def emit_function(function: ir.Function) -> None:
+        pixels = Pixels(function, current_isa())
+        emit(pixels)
+        pixels.b.ret_void()
+
     def emit_call(b: ir.IRBuilder, arguments: Sequence[Any]) -> None:
-        isa = current_isa()
-        b.call(small_function(b.module, isa, name, count, lambda function: emit(function, isa)), arguments)
+        b.call(small_function(b.module, current_isa(), name, count, emit_function), arguments)
 
     return make_intrinsic(types.void, [types.int64] * count, emit_call)
 
@@ -159,7 +163,7 @@ class Pixels:
 
     def __init__(self, function: ir.Function, isa: InstructionSet) -> None:
         self.b, self.a = ir.IRBuilder(function.append_basic_block("entry")), function.args
-        self.v = Vectors(self.b, isa)
+        self.v, self.isa = Vectors(self.b, isa), isa
 
     def for_channels(self, channels: Any, body: Callable[[Any, Any], None]) -> None:
         """Emit `body(first channel, mask)` for every vector of channels; only the last may have a mask."""
@@ -173,9 +177,9 @@ class Pixels:
                     body(channel, self.v.first(left))
 
     def at(self, base: Any, *terms: tuple[Any, Any]) -> Any:
-        """Return base + the sum of the products."""
+        """Return base + the sum of the products; the second factor of a product may be a number."""
         for factor, count in terms:
-            base = self.b.add(base, self.b.mul(factor, count))
+            base = self.b.add(base, self.b.mul(factor, ir.Constant(I64, count) if isinstance(count, int) else count))
         return base
 
     def clip_bounds(self, clip: Any) -> tuple[Any, Any]:

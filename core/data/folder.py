@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NoReturn, TypeAlias
 
 from core.data.dataset import SPLIT_NAMES, UNSPLIT, Dataset, DatasetBuilder, ReportProgress, Skipped, clean_name, ignore
-from core.data.photo_format import EXTENSIONS, UNREADABLE
+from core.data.photo_format import NAMED, UNREADABLE
 from core.data.string_array import readable
 from core.errors import DataError
 
 NOT_PHOTOS: Final = ("__macosx",)
-"""Folders created by archivers; they are skipped, as are hidden folders."""
+"""Folders created by archivers, which are skipped."""
 _Found: TypeAlias = tuple[tuple[str, ...], list[str]]
 """The photos directly in one folder: names of folders below the root, and sorted file names."""
 
@@ -27,11 +27,14 @@ def open_folder(root: Path, *, where: Sequence[str] = (), progress: ReportProgre
     skipped: list[Skipped] = []
     found: list[_Found] = []
     count = 0
-    for item in _traverse(root, skipped):
-        found.append(item)
-        count += len(item[1])
-        progress(count, 0)
-    if not count:
+    for folder, photos in photo_folders(str(root), refuse_folder):
+        parts, refused = Path(folder).relative_to(root).parts, {photo.name: _refusal(photo) for photo in photos}
+        skipped += [Skipped(readable("/".join((*parts, name))), reason) for name, reason in refused.items() if reason]
+        if names := [name for name, reason in refused.items() if not reason]:
+            found.append((parts, names))
+            count += len(names)
+            progress(count, 0)
+    if not found:
         raise DataError(f"There are no photos in {root}. Put the photos of each class into a subfolder (JPEG, PNG, "
                         "WebP, TIFF, BMP or GIF).")
     table = DatasetBuilder(str(root.absolute()))
@@ -47,59 +50,46 @@ def open_folder(root: Path, *, where: Sequence[str] = (), progress: ReportProgre
     return table.finish()
 
 
-def _traverse(root: Path, skipped: list[Skipped]) -> Iterator[_Found]:
-    """Traverse the folders in sorted order, each once even if links lead to it again."""
+def photo_folders(root: str, refuse: Callable[[str, OSError], object]) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
+    """The folders below `root` that have photos, and their photos by name, also in unsupported formats; without hidden
+    ones (telephones keep .thumbnails, macOS leaves ._photo.jpg). Each folder is listed once, even if links lead to it
+    again. refuse: called for each folder that cannot be read."""
     seen: set[tuple[int, int]] = set()
-    stack: list[tuple[str, ...]] = [()]
+    stack = [root]
     while stack:
-        parts = stack.pop()
-        folder = os.path.join(root, *parts)
+        folder = stack.pop()
         try:
-            if was_seen(folder, seen):
+            state = os.stat(folder)
+            if (identity := (state.st_dev, state.st_ino)) in seen:
                 continue
-            names, folders = _list(folder, parts, skipped)
+            seen.add(identity)
+            with os.scandir(folder) as entries:
+                shown = [e for e in entries if e.name[0] != "." and e.name.lower() not in NOT_PHOTOS]
         except OSError as error:
-            refuse_folder(folder, error)
-        if names:
-            yield parts, names
-        stack.extend((*parts, name) for name in reversed(folders))
+            refuse(folder, error)
+            continue
+        shown.sort(key=lambda entry: entry.name)
+        deeper = [e for e in shown if e.is_dir(follow_symlinks=False) or e.is_symlink() and os.path.isdir(e)]
+        stack += [e.path for e in reversed(deeper)]
+        if photos := [e for e in shown if (e.name.lower().endswith(NAMED) or _leads_nowhere(e)) and e not in deeper]:
+            yield folder, photos
+
+
+def _leads_nowhere(entry: os.DirEntry[str]) -> bool:
+    return entry.is_symlink() and not os.path.exists(entry)
+
+
+def _refusal(photo: os.DirEntry[str]) -> str:
+    """Why an entry of `photo_folders` is no photo for training; "" if it is one."""
+    if _leads_nowhere(photo):
+        return "The symbolic link leads to nothing that can be read."
+    form = UNREADABLE.get(os.path.splitext(photo.name)[1].lower())
+    return f"{form} files are not supported. Save the photo as JPEG or PNG." if form else ""
 
 
 def refuse_folder(folder: str, error: OSError) -> NoReturn:
     raise DataError(f"The folder {folder} cannot be read: {error.strerror or error}. Change its permissions, or move "
                     "it out of the photo folder.") from error  # fmt: skip
-
-
-def was_seen(folder: str, seen: set[tuple[int, int]]) -> bool:
-    """Whether `seen` has this folder, perhaps by another path; it has it afterwards. Raises OSError."""
-    state = os.stat(folder)
-    identity = state.st_dev, state.st_ino
-    known = identity in seen
-    seen.add(identity)
-    return known
-
-
-def _list(folder: str, parts: tuple[str, ...], skipped: list[Skipped]) -> tuple[list[str], list[str]]:
-    """Sorted names of photos and of folders to visit."""
-    names, folders = [], []
-
-    def skip(name: str, reason: str) -> None:
-        skipped.append(Skipped(readable("/".join((*parts, name))), reason))
-
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.startswith(".") or entry.name.lower() in NOT_PHOTOS:
-                continue
-            ending = os.path.splitext(entry.name)[1].lower()
-            if entry.is_symlink() and not os.path.exists(entry.path):
-                skip(entry.name, "The symbolic link leads to nothing that can be read.")
-            elif entry.is_dir():
-                folders.append(entry.name)
-            elif ending in EXTENSIONS:
-                names.append(entry.name)
-            elif ending in UNREADABLE:
-                skip(entry.name, f"{UNREADABLE[ending]} files are not supported. Save the photo as JPEG or PNG.")
-    return sorted(names), sorted(folders)
 
 
 def _label(table: DatasetBuilder, found: Sequence[_Found], filters: Sequence[tuple[str, str]]) -> None:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from core.config import RunConfig
 from core.data.cache_index import current_key
 from core.data.dataset import UNSPLIT, Dataset, DatasetBuilder, ReportProgress, ignore
-from core.data.folder import open_folder, refuse_folder, was_seen
+from core.data.folder import open_folder, photo_folders, refuse_folder
 from core.data.manifest import is_manifest, open_manifest, read_paths
-from core.data.photo_format import NAMED
 from core.errors import DataError
 
 
@@ -53,7 +52,7 @@ def open_unlabelled(folder: str) -> Dataset:
 
 
 def find_photos(named: Iterable[str], column: str = "") -> Iterator[str]:
-    """The files named, and the photos of folders, in sorted order, and of manifests. Raises DataError.
+    """The files named, and the photos of folders, sorted in each, and of manifests. Raises DataError.
 
     column: of manifests alone, and of each photo its value there instead (`read_paths`).
     """
@@ -62,7 +61,7 @@ def find_photos(named: Iterable[str], column: str = "") -> Iterator[str]:
             raise DataError(f"{name} is no CSV manifest, so it has no column {column!r}. Group its photos by folder "
                             "or by time.")  # fmt: skip
         if os.path.isdir(name):
-            yield from _require(list_photos(name, refuse_folder), name)
+            yield from _require((one.path for _, photos in photo_folders(name, refuse_folder) for one in photos), name)
         elif is_manifest(name):
             yield from _require(read_paths(Path(name), column), name)
         else:
@@ -76,34 +75,10 @@ def _require(found: Iterator[str], name: str) -> Iterator[str]:
     return itertools.chain([first], found)
 
 
-def list_photos(folder: str, refuse: Callable[[str, OSError], object]) -> Iterator[str]:
-    """The photos below a folder by path, also in unsupported formats, but not hidden ones (telephones keep
-    .thumbnails, macOS leaves ._photo.jpg). Each folder is listed once, even if links lead to it again. refuse: called
-    for each folder that cannot be read."""
-    seen: set[tuple[int, int]] = set()
-    found = [(folder, True)]
-    while found:
-        path, is_folder = found.pop()
-        if not is_folder:
-            yield path
-            continue
-        try:
-            if was_seen(path, seen):
-                continue
-            with os.scandir(path) as entries:
-                shown = [(e.path, e.is_dir(follow_symlinks=False) or e.is_symlink() and os.path.isdir(e))
-                         for e in entries if e.name[0] != "."]  # fmt: skip
-        except OSError as error:
-            refuse(path, error)
-            continue
-        named = [(name, deeper) for name, deeper in shown
-                 if deeper or name.lower().endswith(NAMED) or not os.path.exists(name)]  # a link that leads nowhere
-        found += sorted(named, key=lambda entry: entry[0] + "/" * entry[1], reverse=True)
-
-
 def photo_files(paths: Sequence[str], known: Mapping[str, str]) -> tuple[set[str], list[str], list[str], set[str]]:
     """The folders among these; files, with photos in folders; unreadable folders; files with another key than known."""
     folders, found, refused = set(filter(os.path.isdir, paths)), list[str](), list[str]()
     for path in paths:
-        found += list_photos(path, lambda folder, _: refused.append(folder)) if path in folders else [path]
+        listed = photo_folders(path, lambda folder, _: refused.append(folder)) if path in folders else ()
+        found += [photo.path for _, photos in listed for photo in photos] if path in folders else [path]
     return folders, found, refused, {path for path in found if path in known and current_key(path) != known[path]}

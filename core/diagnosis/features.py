@@ -146,8 +146,6 @@ class PrincipalSubspace:
 def read_statistics(arrays: Mapping[str, Array]) -> PrincipalSubspace | None:
     """The statistics of a model file, or None if it has none or they do not fit together."""
     found = {name.removeprefix(FEATURES): array for name, array in arrays.items() if name.startswith(FEATURES)}
-    if any(array.dtype.kind != "f" or not np.isfinite(array).all() for array in found.values()):
-        return None
     if found.keys() != {"center", "basis", "scale"}:
         return None
     center, basis, scale = (found[name] for name in ("center", "basis", "scale"))

@@ -44,7 +44,8 @@ VIEWS: Final = (1, 2)
 """Numbers of views that a prediction may average: the photo alone, or with its mirror image (left for right)."""
 CLASS_TEMPERATURES: Final = "class_temperatures"
 """Name in the header; a file without it has one temperature."""
-OFFSET: Final = "offset"
+SAME: Final = ("temperature", "data_hash", "licence", "figures", "sections", "views", "offset")
+"""Fields of `ModelFile` that the header has under their names; the last two may be missing."""
 CALIBRATION: Final = "calibration"
 """Section with the reliability on validation photos."""
 TEST: Final = "test"
@@ -57,7 +58,7 @@ HEADER: Final = record(
         "graph": mapping, "classes": listing(text), "preprocessing": record({"square": whole}), "temperature": divisor,
         "data_hash": text, "licence": text, "figures": named(number), "sections": named(mapping),
     },
-    {"views": anything, CLASS_TEMPERATURES: listing(divisor), OFFSET: number, LABELS: text,
+    {"views": anything, CLASS_TEMPERATURES: listing(divisor), "offset": number, LABELS: text,
      LEARNED: record({"whole": anything})},
 )  # fmt: skip
 
@@ -162,13 +163,7 @@ def write_model(path: Path, model: ModelFile) -> None:
             "square": model.source_side, "size": list(model.size), "mean": list(floats(photo.attributes["mean"])),
             "std": list(floats(photo.attributes["std"])), "layout": "NHWC", "colour": "RGB", "range": "0..1",
         },
-        "views": model.views,
-        "temperature": model.temperature,
-        OFFSET: model.offset,
-        "data_hash": model.data_hash,
-        "licence": model.licence,
-        "figures": dict(model.figures),
-        "sections": dict(model.sections),
+        **{name: getattr(model, name) for name in SAME},
     }
     if model.multilabel:
         header[LABELS] = "multi"
@@ -256,12 +251,11 @@ def _checked(file: TensorFile) -> ModelFile:
         raise ModelFileError(f"The file states {views!r} views of a photo; only 1 or 2 (with the mirror image) are "
                              "possible.")
     return ModelFile(
-        graph, stored.weights, tuple(map(clean_name, classes)), source_side, header["temperature"], header["data_hash"],
-        header["licence"], header["figures"], header["sections"], extra, half=stored.half, views=views,
+        graph, stored.weights, tuple(map(clean_name, classes)), source_side, extra=extra, half=stored.half,
         steps=stored.steps, learned=learned, class_temperatures=_read_class_temperatures(header, len(classes)),
-        offset=header.get(OFFSET, 0.0), name=file.labels.get("name", ""), date=file.labels.get("date", ""),
-        multilabel=multilabel,
-    )
+        name=file.labels.get("name", ""), date=file.labels.get("date", ""), multilabel=multilabel,
+        **{name: header[name] for name in SAME if name in header},
+    )  # fmt: skip
 
 
 def _check_knowledge(graph: Graph, sections: Mapping[str, Any], extra: Mapping[str, Array]) -> Thresholds | None:

@@ -39,7 +39,7 @@ def answer(probability, photo="0"):
     leaf[8:56, 8:56] = True
     rest = (1 - probability) / 2
     return {
-        "id": 1, "verdict": CLASSES[0], "sure": True, "probabilities": [probability, rest, rest], "familiarity": 0.0,
+        "id": 1, "verdict": CLASSES[0], "probabilities": [probability, rest, rest], "familiarity": 0.0,
         "top": [[CLASSES[0], probability], [CLASSES[1], rest], [CLASSES[2], rest]], "diseased": 0.0, "hash": photo * 64,
         "mask": encode_mask(Severity(leaf, np.zeros_like(leaf)), (0.0, 0.0, 1.0, 1.0)),
     }  # fmt: skip
@@ -145,7 +145,7 @@ def test_lesions_are_outlined_only_where_a_disease_is_named(panel, model):
     assert columns(lambda _: None, {})[3].text(panel.detail.shown) == "<\u00a01\u00a0%"
     assert SICK in colours_of(panel.detail.photo._layer)
     for other in (CLASSES[1], NOT_SURE):
-        panel.detail.show_result(replace(row, sure=other != NOT_SURE, verdict=other))
+        panel.detail.show_result(replace(row, verdict=other))
         assert SICK not in colours_of(panel.detail.photo._layer)
 
 
@@ -169,7 +169,7 @@ def test_below_the_threshold_no_bar_is_green_and_the_threshold_is_shown(panel):
 
 def test_all_labels_of_a_photo_are_shown_with_their_thresholds_and_cards(panel, model):
     top = [["tomato/late_blight", 0.6], ["tomato/leaf_mold", 0.3], ["tomato/healthy", 0.2]]
-    several = {"verdict": "tomato/late_blight+leaf_mold", "top": top, "limits": [0.5, 0.2, 0.4], "sure": True}
+    several = {"verdict": "tomato/late_blight+leaf_mold", "top": top, "limits": [0.5, 0.2, 0.4]}
     row = from_line(to_line(read_result(model.rows.rows[0], {**answer(0.95), **several})))
     assert row.labels == ("tomato/late_blight", "tomato/leaf_mold")
     panel.detail.show_result(row)
@@ -294,19 +294,19 @@ def test_a_photo_does_not_stay_beside_the_diagnosis_of_another(qtbot):
 
 def test_no_disease_is_described_where_the_photo_is_like_none_or_has_no_leaf(panel, model):
     known = model.rows.rows[0]
-    panel.detail.show_result(replace(known, sure=False, verdict=NOT_SURE, reason="It may be one or the other."))
+    panel.detail.show_result(replace(known, verdict=NOT_SURE, reason="It may be one or the other."))
     assert "Early blight" in panel.detail.card.toPlainText()
-    panel.detail.show_result(replace(known, sure=False, verdict=NOT_SURE, reason=UNFAMILIAR))
+    panel.detail.show_result(replace(known, verdict=NOT_SURE, reason=UNFAMILIAR))
     assert "Early blight" not in panel.detail.card.toPlainText()
     assert "take the photo again" in panel.detail.card.toPlainText()
     assert (panel.detail.bars._top, panel.detail.threshold.text()) == ((), ""), "they do not apply"
-    bare = replace(known, sure=False, verdict=NO_LEAF, top=(("background/none", 0.99), *known.top[1:]))
+    bare = replace(known, verdict=NO_LEAF, top=(("background/none", 0.99), *known.top[1:]))
     panel.detail.show_result(bare)
     assert "Not certain" not in panel.detail.card.toPlainText()
 
 
 def test_an_uncertain_photo_is_listed_with_its_class_and_an_unfamiliar_one_without_probability(model):
-    row = replace(model.rows.rows[0], sure=False, verdict=NOT_SURE, top=(("potato/early_blight", 0.4),))
+    row = replace(model.rows.rows[0], verdict=NOT_SURE, top=(("potato/early_blight", 0.4),))
     for reason, shown in (("", ["Not sure: Early blight of potato?", "40.0\u00a0%"]),
                           (UNFAMILIAR, ["Not sure: unfamiliar photo", ""])):  # fmt: skip
         assert [column.text(replace(row, reason=reason)) for column in columns(lambda _: None, {})[1:3]] == shown

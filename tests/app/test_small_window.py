@@ -15,7 +15,7 @@ from app.widgets.layouts import PageArea
 from app.widgets.parts import Dialog
 from app.widgets.roofline import NAME_HEIGHT, TICK_HEIGHT, Point, Roof, Roofline, place_names, power_ticks
 from core.device import KernelTime
-from core.diagnosis.verdict import UNFAMILIAR
+from core.diagnosis.verdict import NOT_SURE, UNFAMILIAR
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer
 from tests.helpers.window import write_folder
 
@@ -52,7 +52,7 @@ def test_the_answer_and_its_correction_are_in_sight(language, program, qapp, qtb
                    panel.detail.which, panel.table):  # fmt: skip
         assert in_sight(widget), widget
     heights = set()
-    for change in ({}, {"sure": False, "reason": UNFAMILIAR}, {"error": "The file is empty."}, {"diseased": 45.0}):
+    for change in ({}, {"verdict": NOT_SURE, "reason": UNFAMILIAR}, {"error": "It is empty."}, {"diseased": 45.0}):
         panel.detail.show_result(replace(program.diagnosis.rows.rows[0], **change))
         qtbot.wait(20)
         heights.add(panel.detail.height())

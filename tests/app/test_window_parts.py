@@ -152,7 +152,7 @@ def test_results_go_to_a_table_that_spreadsheets_read_safely(tmp_path):
 
 
 def test_the_report_lists_photos_with_a_result_their_leaves_and_models():
-    leaves = (RESULTS[0], replace(RESULTS[0], verdict="not sure", sure=False))
+    leaves = (RESULTS[0], replace(RESULTS[0], verdict="not sure"))
     head, details = render([replace(RESULTS[0], leaves=leaves), RESULTS[1], *CANCELLED]).split("Photo by photo")
     assert re.findall(r"<span[^>]*>([^<]*)", head) == ["Tomato · rust", "Unreadable"]
     assert re.findall(r"\w+\.jpg", details) == ["a.jpg", "cmd.jpg"], "photos without an answer are not listed"
@@ -161,17 +161,14 @@ def test_the_report_lists_photos_with_a_result_their_leaves_and_models():
     assert details.count("tomato 2026-11-22 (0123456789ab)") == details.count("citrus (fedcba987654)") == 1
 
 
-@pytest.mark.parametrize(("verdict", "sure", "red"), [
-    ("tomato/rust", True, True), ("tomato/healthy", True, False), ("not sure", False, False),
-])  # fmt: skip
-def test_only_diseased_leaves_have_red_outlines(tmp_path, verdict, sure, red):
+@pytest.mark.parametrize(("verdict", "red"), [("tomato/rust", True), ("tomato/healthy", False), ("not sure", False)])
+def test_only_diseased_leaves_have_red_outlines(tmp_path, verdict, red):
     photo = tmp_path / "grey.png"
     photo.write_bytes(cv2.imencode(".png", np.full((64, 64, 3), 120, np.uint8))[1].tobytes())
     leaf, lesions = np.zeros((2, 64, 64), bool)
     leaf[8:56, 8:56] = lesions[20:40, 20:40] = True
     whole = encode_mask(Severity(leaf, lesions), (0.0, 0.0, 1.0, 1.0))
-    result = PhotoResult(0, str(photo), True, verdict, (("tomato/rust", 0.9),), sure=sure, diseased=17.0,
-                         measured=whole)
+    result = PhotoResult(0, str(photo), True, verdict, (("tomato/rust", 0.9),), diseased=17.0, measured=whole)
     (jpeg,) = re.findall(r"base64,([^\"]+)", render([result]))
     b, g, r = cv2.split(cv2.imdecode(np.frombuffer(base64.b64decode(jpeg), np.uint8), cv2.IMREAD_COLOR))
     assert (((r > 150) & (g < 110) & (b < 110)).sum() > 20) == red

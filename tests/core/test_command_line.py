@@ -107,10 +107,10 @@ def test_hidden_folders_and_files_are_not_diagnosed(tmp_path):
         (tmp_path / name).touch()
     (tmp_path / "b" / "again").symlink_to(tmp_path)
     (tmp_path / "self").symlink_to("self")
-    assert list(find_photos([str(tmp_path)])) == [str(tmp_path / name) for name in ("b/f.jpg", "g.PNG", "self")]
+    assert list(find_photos([str(tmp_path)])) == [str(tmp_path / name) for name in ("g.PNG", "self", "b/f.jpg")]
     (tmp_path / "far").mkdir()
     (tmp_path / "far" / "linked").symlink_to(tmp_path / "b")
-    linked = [str(tmp_path / "far" / "linked" / name) for name in ("again/g.PNG", "again/self", "f.jpg")]
+    linked = [str(tmp_path / "far" / "linked" / name) for name in ("f.jpg", "again/g.PNG", "again/self")]
     assert list(find_photos([str(tmp_path / "far")])) == linked
     assert list(find_photos([str(tmp_path / "b/._c.jpg")])) == [str(tmp_path / "b/._c.jpg")], "named itself"
     (deep := tmp_path.joinpath(*"d" * 200)).mkdir(parents=True)

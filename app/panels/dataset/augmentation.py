@@ -36,10 +36,9 @@ class AugmentationPane(QWidget):
         self.strength.currentIndexChanged.connect(lambda _: self.refresh())
         grid = QGridLayout()
         grid.setSpacing(6)
-        self.pictures = [QLabel() for _ in range(COUNT)]
+        self.pictures = [QLabel(scaledContents=True) for _ in range(COUNT)]
         for at, picture in enumerate(self.pictures):
             picture.setFixedSize(100, 100)
-            picture.setScaledContents(True)
             picture.setAccessibleName(tr("Example {n}", n=at + 1))
             grid.addWidget(picture, at // 3, at % 3)
         grid.setColumnStretch(3, 1)  # pictures are left-aligned

@@ -150,16 +150,14 @@ class MaskCanvas(QWidget):
     touched = Signal(float, float)
 
     def __init__(self, photo: PhotoView) -> None:
-        super().__init__(photo)
+        super().__init__(photo, mouseTracking=True, focusPolicy=Qt.FocusPolicy.StrongFocus)
         self._photo = photo
         self._at: QPointF | None = None
         self._painting = False
         self._held: QPointF | None = None
         self.radius = FIRST_RADIUS
         photo.setLayout(column(self))
-        self.setMouseTracking(True)
         named(self, tr("Brush: the arrow keys move it, the space bar paints, plus and minus zoom"))
-        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setCursor(Qt.CursorShape.CrossCursor)
 
     def _touch(self, at: QPointF) -> None:

@@ -47,8 +47,7 @@ class DetailPane(QWidget):
         self._threshold = 0.0
         self._waiting = tr("Diagnosing…")
         self.setMinimumHeight(MINIMUM_LINES * self.fontMetrics().height())
-        self.card = named(QTextBrowser(), tr("About the disease"))
-        self.card.setOpenExternalLinks(False)
+        self.card = named(QTextBrowser(openExternalLinks=False), tr("About the disease"))
         self.card.setProperty("role", "inside")
         advice = card(self.card, margins=(2, 2, 2, 2))
         self.setLayout(row((self._photo_card(), 5), (self._answer_card(), 4), (advice, 5), spacing=12))
@@ -169,9 +168,8 @@ class DetailPane(QWidget):
 
 
 def _map_legend() -> QWidget:
-    scale = QWidget()
     stops = ", ".join(f"stop:{at / 2} rgb({', '.join(map(str, map(int, rgb)))})" for at, rgb in enumerate(RAMP))
-    scale.setStyleSheet(f"background: qlineargradient(x1:0, y1:0, x2:1, y2:0, {stops})")
+    scale = QWidget(styleSheet=f"background: qlineargradient(x1:0, y1:0, x2:1, y2:0, {stops})")
     scale.setAttribute(Qt.WidgetAttribute.WA_StyledBackground)
     scale.setFixedHeight(8)
     legend = holding(row(label(tr("weak"), "caption"), (scale, 1), label(tr("strong"), "caption"), spacing=6))

@@ -58,7 +58,6 @@ def test_the_subspace_goes_to_arrays_and_back_and_crafted_ones_are_refused(learn
     assert got == pytest.approx(want, rel=1e-4, abs=1e-4)
     assert read_statistics({}) is None
     assert read_statistics({**arrays, "features.basis": np.zeros((3, 5), np.float32)}) is None
-    assert read_statistics({**arrays, "features.scale": np.array([np.nan], np.float32)}) is None
     assert read_statistics({"features.center": arrays["features.center"]}) is None
 
 
