@@ -149,10 +149,10 @@ class MainWindow(QMainWindow):
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:  # noqa: N802
         if event.mimeData().hasUrls() or event.mimeData().hasImage():
-            event.acceptProposedAction()
+            _accept_copy(event)
 
     def dropEvent(self, event: QDropEvent) -> None:  # noqa: N802
-        event.acceptProposedAction()
+        _accept_copy(event)
         self.dropped.emit(event.mimeData())
 
     def closeEvent(self, event: QCloseEvent) -> None:  # noqa: N802
@@ -161,6 +161,12 @@ class MainWindow(QMainWindow):
             event.accept()
         else:
             event.ignore()
+
+
+def _accept_copy(event: QDropEvent) -> None:
+    """Accept as a copy: a program whose files count as moved may delete them."""
+    event.setDropAction(Qt.DropAction.CopyAction)
+    event.accept()
 
 
 def first_size(screen: QSize) -> QSize:

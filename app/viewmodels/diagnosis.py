@@ -7,6 +7,7 @@ import os
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any, Final
 
 from PySide6.QtCore import QObject, Signal
@@ -19,7 +20,7 @@ from app.translation import tr
 from app.viewmodels.document import Edit
 from app.viewmodels.plants import Plants
 from app.viewmodels.process_model import ProcessModel
-from app.viewmodels.result import PhotoResult, columns, read_map, read_result, split_name
+from app.viewmodels.result import PhotoResult, columns, list_names, read_map, read_result
 from app.viewmodels.rows_model import RowsModel
 from app.viewmodels.verdicts import Verdicts
 from core.data.source import photo_files
@@ -50,7 +51,7 @@ class DiagnosisModel(ProcessModel):
         self.plants = Plants(self._of_this_model, self)
         self._first: dict[str, str] = {}
         self.alike: set[str] = set()
-        """Names of photos with several endings, and names with endings that are in several folders."""
+        """Names (`list_names`) that several photos have."""
         self.rows = RowsModel(columns(self.plants.of, self.alike), self)
         self.plants.changed.connect(lambda: self.rows.replace_all(self.rows.rows))
         self.busy.connect(self.plants.refresh)
@@ -129,15 +130,20 @@ class DiagnosisModel(ProcessModel):
             self.replaced.emit(path)
         self.rows.restore(again)
         for path in fresh:
-            name, ending = split_name(path)
-            if split_name(self._first.setdefault(name, path))[1] != ending:
-                self.alike.add(name)
-            if self._first.setdefault(name + ending, path) != path:
-                self.alike.add(name + ending)
+            self._tell_apart(path)
         first = len(self.rows.rows)
         self.rows.append([PhotoResult(at, path) for at, path in enumerate(fresh, first)])
         self._wait([*again, *range(first, first + len(fresh))])
         self.brought.emit(places.get(found[0], first), len(known) - len(again))
+
+    def _tell_apart(self, path: str) -> None:
+        """Find the names of this photo that others have, too."""
+        for depth, name in enumerate(list_names(path)):
+            other = self._first.setdefault(name, path)
+            if other == path:
+                return
+            self.alike.add(name)
+            self._first.setdefault(next(islice(list_names(other), depth + 1, None), other), other)
 
     def _wait(self, rows: Sequence[int]) -> None:
         again = {at for at in rows if self.rows.rows[at].done or self.rows.rows[at].cancelled}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -227,9 +227,14 @@ def severity_text(result: PhotoResult) -> str:
     return f"{text} {level}{hand}"
 
 
-def split_name(path: str) -> tuple[str, str]:
-    """A photo's name in the list, and its ending."""
-    return os.path.splitext(os.path.basename(path))
+def list_names(path: str) -> Iterator[str]:
+    """A photo's names in the list: without its ending, with it, and with ever more of its folders."""
+    folder, name = os.path.split(path)
+    yield os.path.splitext(name)[0]
+    yield name
+    parts = folder.split(os.sep)
+    for at in reversed(range(len(parts))):
+        yield f"{name} ({os.sep.join(parts[at:])})"
 
 
 PLANT: Final = 5
@@ -237,13 +242,10 @@ PLANT: Final = 5
 
 
 def columns(plant_of: Callable[[PhotoResult], Plant | None], alike: Container[str]) -> list[Column]:
-    """The columns of the list; alike: names that are shown with their endings, or with their folders."""
+    """The columns of the list; alike: names that several photos have."""
 
     def name_cell(row: PhotoResult) -> str:
-        name, ending = split_name(row.path)
-        whole = name + ending
-        text = whole if name in alike else name
-        return f"{text} ({os.path.basename(os.path.dirname(row.path))})" if whole in alike else text
+        return next((name for name in list_names(row.path) if name not in alike), row.path)
 
     def plant_cell(row: PhotoResult) -> str:
         return plant_text(plant) if (plant := plant_of(row)) else ""

@@ -108,8 +108,9 @@ def test_a_photo_removed_and_added_again_is_diagnosed_once_and_two_of_one_name_h
 
 
 def test_photos_of_one_name_are_shown_with_their_folders(panel, model):  # noqa: F811
-    model.add(["/ann/leaf.jpg", "/ben/leaf.jpg", "/ben/rust.jpg"])
-    assert list(map(model.rows.columns[0].text, model.rows.rows[3:])) == ["leaf (ann)", "leaf (ben)", "rust"]
+    model.add(["/ann/leaf.jpg", "/ben/may/leaf.jpg", "/ben/rust.jpg", "/ann/may/leaf.jpg"])
+    names = list(map(model.rows.columns[0].text, model.rows.rows[3:]))
+    assert names == ["leaf.jpg (ann)", "leaf.jpg (ben/may)", "rust", "leaf.jpg (ann/may)"]
 
 
 def test_a_folder_that_is_being_listed_when_a_model_is_chosen_is_diagnosed(model, tmp_path, qtbot, monkeypatch):  # noqa: F811
