@@ -221,6 +221,8 @@ def severity_text(result: PhotoResult) -> str:
     diseased = result.shown_percent
     if diseased is None:
         return ""
+    if not diseased and result.mask is None:  # "0 %" would contradict the diagnosis
+        return tr("No diseased area was found.")
     text = tr("Diseased share of the leaf area: {share}.", share=whole_percent(diseased / 100))
     level = tr("Grade {grade} of 11 (Horsfall-Barratt).", grade=grade(diseased))
     hand = " " + tr("Edited by hand.") if result.mask is not None else ""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Final
 
-from PySide6.QtCore import QItemSelectionModel, QObject, QSize, Qt
+from PySide6.QtCore import QItemSelectionModel, QModelIndex, QObject, QSize, Qt
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
+from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QMenu, QTableView
 
+from app.translation import tr
 from app.viewmodels.rows_model import ROW, RowsModel
 
+Move = QAbstractItemView.CursorAction
 MAX_COLUMN_WIDTH: Final = 300
 """Pixels: a long file name must not push the other columns away."""
 
@@ -28,9 +31,24 @@ class Table(QTableView):
                 head.resizeSection(at, head.minimumSectionSize())
         super().resizeEvent(event)
 
+    def moveCursor(self, action: Move, keys: Qt.KeyboardModifier) -> QModelIndex:  # noqa: N802 (Qt's name)
+        """Home and End go to the first and last row: whole rows are selected, not cells."""
+        rows = {Move.MoveHome: 0, Move.MoveEnd: self.model().rowCount() - 1}
+        return self.model().index(rows[action], 0) if action in rows else super().moveCursor(action, keys)
+
+    def list_sorting(self, menu: QMenu) -> None:
+        """Fill a menu with what a click on each header does, for the keyboard."""
+        rows = self.model()
+        assert isinstance(rows, RowsModel)
+        menu.clear()
+        for at, column in enumerate(rows.columns):
+            if not self.isColumnHidden(at):
+                down = rows.sorting == (at, Qt.SortOrder.AscendingOrder)
+                menu.addAction(column.title, partial(self.sortByColumn, at, Qt.SortOrder(int(down))))
+
 
 def sorted_view(rows: RowsModel, name: str, stretch: int = 0) -> QTableView:
-    """A table view of the rows, sorted by a click on a header; column `stretch` takes the spare width."""
+    """A table view of the rows, sorted by a click on a header or its context menu; column `stretch` takes the spare width."""
     view, sorting = Table(), rows.sorting
     view.setModel(rows)
     view.horizontalHeader().setSelectionModel(QItemSelectionModel(rows, view))  # it would ask of every selected cell
@@ -47,6 +65,10 @@ def sorted_view(rows: RowsModel, name: str, stretch: int = 0) -> QTableView:
     view.setTabKeyNavigation(False)
     view.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
     view.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+    menu = QMenu(tr("Sort by"), view)
+    menu.aboutToShow.connect(partial(view.list_sorting, menu))
+    view.addAction(menu.menuAction())
+    view.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
     view.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
     view.verticalHeader().hide()
     view.verticalHeader().setDefaultSectionSize(view.fontMetrics().height() + 14)

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
-from PySide6.QtCore import QSize, Qt
+from PySide6.QtCore import QSize, QStandardPaths, Qt
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QFileDialog
 
@@ -183,19 +183,22 @@ def test_an_error_about_a_folder_goes_with_new_photos_and_photos_are_diagnosed_a
     assert (any(row.cancelled for row in model.rows.rows), panel.rest.isHidden()) == (False, True)
 
 
-def test_the_filter_says_how_many_are_shown_and_so_exported(panel, model, monkeypatch, qtbot):  # noqa: F811
+def test_the_filter_says_how_many_are_shown_and_so_exported(panel, model, monkeypatch, qtbot, tmp_path):  # noqa: F811
     actions = panel._actions
     model.rows.append([PhotoResult(3, "/photos/1.png", done=True, cancelled=True), PhotoResult(4, "/photos/1.png")])
     panel.search.setText("1.png")
     assert panel.state.text() == "1 of 3 results"
     asked = []
-    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda parent, title, *_: (asked.append(title), ("", ""))[1])
+    chosen = str(tmp_path / "out" / "may.csv")
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda _, *given: (asked.extend(given[:2]), (chosen, ""))[1])
     actions.export_csv.trigger()
     panel.search.clear()
     assert panel.state.text() == "3 photos"
     model.rows.append([PhotoResult(5, "/photos/2.png", done=True)])
     actions.export_csv.trigger()
-    assert asked == ["Export results: 1 of 3 results", "Export results: 4 results"]
+    assert asked[::2] == ["Export results: 1 of 3 results", "Export results: 4 results"]
+    assert asked[1] == str(Path(QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation)) / "diagnoses.csv")
+    assert asked[3] == str(tmp_path / "out" / "diagnoses.csv"), "where the last one was saved"
 
 
 def test_clear_is_taken_back_to_the_old_places_except_photos_added_again(panel, model, qtbot):  # noqa: F811
@@ -336,7 +339,7 @@ def test_photos_of_a_plant_have_one_diagnosis_by_folder_by_time_or_by_hand(panel
     assert f"Plant {column(rows[2])}" in render(written[:1])
     write_csv(tmp_path / "table.csv", written)
     assert f",1,2,2,{NOT_SURE},0." in (tmp_path / "table.csv").read_text().splitlines()[1]
-    by_hand, ungroup, edit = (None, None, "1", "1", None, None), panel.table.actions()[1], panel._actions
+    by_hand, ungroup, edit = (None, None, "1", "1", None, None), panel.table.actions()[2], panel._actions
     for act, names in ((lambda: panel.plants.setCurrentIndex(0), by_hand), (ungroup.trigger, [None] * 6),
                        (edit.undo.trigger, by_hand), (edit.redo.trigger, [None] * 6)):  # fmt: skip
         act()

@@ -58,6 +58,19 @@ def test_the_heading_says_what_is_sorted_by_and_takes_no_room_for_it_elsewhere(m
     assert [model.headerData(at, Qt.Orientation.Horizontal) for at in (0, 1)] == ["name", "number ↓"]
     view.sortByColumn(0, UP)
     assert [model.headerData(at, Qt.Orientation.Horizontal) for at in (0, 1)] == ["name ↑", "number"]
+
+
+def test_a_table_is_sorted_by_its_menu_and_home_and_end_go_to_its_first_and_last_row(model, qtbot):
+    view = sorted_view(model, "rows")
+    qtbot.addWidget(view)
+    menu = view.actions()[0].menu()
+    for first in ("a", "Á"):
+        menu.aboutToShow.emit()
+        menu.actions()[0].trigger()
+        assert (names(model)[0], [entry.text() for entry in menu.actions()]) == (first, ["name", "number"])
+    for key, row in ((Qt.Key.Key_End, 3), (Qt.Key.Key_Home, 0)):
+        qtbot.keyClick(view, key)
+        assert view.selectionModel().selectedRows() == [model.index(row, 0)]
     head = view.horizontalHeader()
     text = view.fontMetrics().horizontalAdvance("number")
     assert head.sectionSizeHint(1) < text + 45

@@ -25,7 +25,7 @@ from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.fields import Slider
 from app.widgets.layouts import column, row
 from app.widgets.overlays import painted
-from app.widgets.parts import Dialog, button, label, named, switch
+from app.widgets.parts import Dialog, button, confirm, label, named, switch
 from app.widgets.photo_view import PhotoView
 from core.percent import percent
 
@@ -119,6 +119,11 @@ class BrushDialog(Dialog):
     def _on_size(self, value: int) -> None:
         self.canvas.radius = value / 1000
         self.canvas.update()
+
+    def reject(self) -> None:
+        """Close without the edits; Escape, pressed for another reason, must not discard them at once."""
+        if not self._history or confirm(self, tr("Discard the edits?"), tr("Unfinished work is lost."), tr("Discard")):
+            super().reject()
 
     def _on_keep(self) -> None:
         self.corrected.emit(self.area if self.area.corrected else None)

@@ -130,7 +130,6 @@ def plant_choice(plants: Plants, table: QTableView, remove: Callable[[Sequence[P
         action = QAction(text, table, shortcut=QKeySequence(keys), shortcutContext=Qt.ShortcutContext.WidgetShortcut)
         action.triggered.connect(lambda _=False, change=change: change(selected_rows(table)))
         table.addAction(action)
-    table.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
     table.setSelectionMode(QTableView.SelectionMode.ExtendedSelection)
     table.horizontalHeader().moveSection(PLANT, 1)
     table.horizontalHeader().setMaximumSectionSize(LONGEST)
