@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from PySide6.QtCore import QMimeData, QSize, Qt, Signal
-from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QIcon, QResizeEvent, QShowEvent
+from PySide6.QtGui import QCloseEvent, QDropEvent, QIcon, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QLabel, QMainWindow, QPushButton, QStackedWidget, QWidget
 
 from app import resources
@@ -147,12 +147,13 @@ class MainWindow(QMainWindow):
         super().resizeEvent(event)
         self._fold(self.width() < FOLDED_BELOW)
 
-    def dragEnterEvent(self, event: QDragEnterEvent) -> None:  # noqa: N802
+    def dragEnterEvent(self, event: QDropEvent) -> None:  # noqa: N802
         if event.mimeData().hasUrls() or event.mimeData().hasImage():
-            _accept_copy(event)
+            event.setDropAction(Qt.DropAction.CopyAction)  # files that count as moved may be deleted by their program
+            event.accept()
 
     def dropEvent(self, event: QDropEvent) -> None:  # noqa: N802
-        _accept_copy(event)
+        self.dragEnterEvent(event)
         self.dropped.emit(event.mimeData())
 
     def closeEvent(self, event: QCloseEvent) -> None:  # noqa: N802
@@ -161,12 +162,6 @@ class MainWindow(QMainWindow):
             event.accept()
         else:
             event.ignore()
-
-
-def _accept_copy(event: QDropEvent) -> None:
-    """Accept as a copy: a program whose files count as moved may delete them."""
-    event.setDropAction(Qt.DropAction.CopyAction)
-    event.accept()
 
 
 def first_size(screen: QSize) -> QSize:

@@ -148,15 +148,11 @@ class Document(QObject):
         if np.all(before == value):
             return
 
-        def do() -> None:
-            array[rows] = value
+        def put(values: Array | int) -> None:
+            array[rows] = values
             self.touched()
 
-        def undo() -> None:
-            array[rows] = before
-            self.touched()
-
-        self.undo.push(Edit(do, undo))
+        self.undo.push(Edit(partial(put, value), partial(put, before)))
 
     def _rename(self, table: project.EditedDataset, old: str, new: str) -> None:
         names = {k: (new if v == old else v) for k, v in self._others.names.items()}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from PySide6.QtCore import QObject, QSize, QStandardPaths, Qt, QUrl
+from PySide6.QtCore import QObject, QSize, Qt, QUrl
 from PySide6.QtGui import QAction, QDesktopServices
 from PySide6.QtWidgets import (
     QButtonGroup,
@@ -211,9 +211,8 @@ def confirm(parent: QWidget, question: str, more: str, verb: str) -> bool:
 def ask_target(parent: QWidget, title: str, start: str, kinds: str) -> str:
     """Ask where to save a file, first where the last one was saved: its path with an ending of `kinds`, "" if
     cancelled. Photo folders are refused."""
-    documents = QStandardPaths.writableLocation(QStandardPaths.StandardLocation.DocumentsLocation)
     settings = Settings(settings_store())
-    proposed = str(Path(settings.text("last_saved", documents)) / start)
+    proposed = str(Path(settings.text("last_saved", str(Path.home()))) / start)
     chosen, kind = QFileDialog.getSaveFileName(parent, title, proposed, kinds)
     endings = re.findall(r"\*(\.\w+)", kind + kinds)
     if chosen and Path(chosen).suffix.lower() not in endings:  # the dialog did not ask whether to replace that file
