@@ -7,7 +7,6 @@ import os
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from itertools import islice
 from typing import Any, Final
 
 from PySide6.QtCore import QObject, Signal
@@ -20,11 +19,12 @@ from app.translation import tr
 from app.viewmodels.document import Edit
 from app.viewmodels.plants import Plants
 from app.viewmodels.process_model import ProcessModel
-from app.viewmodels.result import PhotoResult, columns, list_names, read_map, read_result
+from app.viewmodels.result import PhotoResult, columns, read_map, read_result, stem
 from app.viewmodels.rows_model import RowsModel
 from app.viewmodels.verdicts import Verdicts
 from core.data.source import photo_files
 from core.diagnosis.model_identity import ModelIdentity
+from core.text import shortest_ends
 
 IN_FLIGHT: Final = 12
 """Photos sent to the process; the others wait here and can be cancelled."""
@@ -49,10 +49,9 @@ class DiagnosisModel(ProcessModel):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.plants = Plants(self._of_this_model, self)
-        self._first: dict[str, str] = {}
-        self.alike: set[str] = set()
-        """Names (`list_names`) that several photos have."""
-        self.rows = RowsModel(columns(self.plants.of, self.alike), self)
+        self._named: dict[str, list[str]] = {}
+        self.titles: dict[str, str] = {}
+        self.rows = RowsModel(columns(self.plants.of, self.titles), self)
         self.plants.changed.connect(lambda: self.rows.replace_all(self.rows.rows))
         self.busy.connect(self.plants.refresh)
         self.verdicts = Verdicts(self.rows, self._classes_of, self)
@@ -130,20 +129,13 @@ class DiagnosisModel(ProcessModel):
             self.replaced.emit(path)
         self.rows.restore(again)
         for path in fresh:
-            self._tell_apart(path)
+            self._named.setdefault(stem(path), []).append(path)
+        for alike in (self._named[name] for name in {stem(path) for path in fresh}):
+            self.titles.update(zip(alike, shortest_ends(alike), strict=True) if len(alike) > 1 else ())
         first = len(self.rows.rows)
         self.rows.append([PhotoResult(at, path) for at, path in enumerate(fresh, first)])
         self._wait([*again, *range(first, first + len(fresh))])
         self.brought.emit(places.get(found[0], first), len(known) - len(again))
-
-    def _tell_apart(self, path: str) -> None:
-        """Find the names of this photo that others have, too."""
-        for depth, name in enumerate(list_names(path)):
-            other = self._first.setdefault(name, path)
-            if other == path:
-                return
-            self.alike.add(name)
-            self._first.setdefault(next(islice(list_names(other), depth + 1, None), other), other)
 
     def _wait(self, rows: Sequence[int]) -> None:
         again = {at for at in rows if self.rows.rows[at].done or self.rows.rows[at].cancelled}

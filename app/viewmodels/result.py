@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -229,25 +229,20 @@ def severity_text(result: PhotoResult) -> str:
     return f"{text} {level}{hand}"
 
 
-def list_names(path: str) -> Iterator[str]:
-    """A photo's names in the list: without its ending, with it, and with ever more of its folders."""
-    folder, name = os.path.split(path)
-    yield os.path.splitext(name)[0]
-    yield name
-    parts = folder.split(os.sep)
-    for at in reversed(range(len(parts))):
-        yield f"{name} ({os.sep.join(parts[at:])})"
+def stem(path: str) -> str:
+    """A photo's name in the list, if no other photo has it."""
+    return os.path.splitext(os.path.basename(path))[0]
 
 
 PLANT: Final = 5
 """Position in `columns` of the plant, shown as the second one while there are plants."""
 
 
-def columns(plant_of: Callable[[PhotoResult], Plant | None], alike: Container[str]) -> list[Column]:
-    """The columns of the list; alike: names that several photos have."""
+def columns(plant_of: Callable[[PhotoResult], Plant | None], titles: Mapping[str, str]) -> list[Column]:
+    """The columns of the list; titles: of photos whose name others have, by path."""
 
     def name_cell(row: PhotoResult) -> str:
-        return next((name for name in list_names(row.path) if name not in alike), row.path)
+        return titles.get(row.path) or stem(row.path)
 
     def plant_cell(row: PhotoResult) -> str:
         return plant_text(plant) if (plant := plant_of(row)) else ""

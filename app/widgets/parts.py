@@ -209,8 +209,7 @@ def confirm(parent: QWidget, question: str, more: str, verb: str) -> bool:
 
 
 def ask_target(parent: QWidget, title: str, start: str, kinds: str) -> str:
-    """Ask where to save a file, first where the last one was saved: its path with an ending of `kinds`, "" if
-    cancelled. Photo folders are refused."""
+    """Ask where to save a file: its path with an ending of `kinds`, "" if cancelled. Photo folders are refused."""
     settings = Settings(settings_store())
     proposed = str(Path(settings.text("last_saved", str(Path.home()))) / start)
     chosen, kind = QFileDialog.getSaveFileName(parent, title, proposed, kinds)

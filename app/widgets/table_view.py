@@ -18,11 +18,8 @@ MAX_COLUMN_WIDTH: Final = 300
 
 
 class Table(QTableView):
-    """Sorted by a click on a header or by its context menu; column `stretch` takes the spare width; `several` rows can
-    be selected.
-
-    It keeps the current row, and its visibility, when other rows are shown; the first row if it is gone.
-    """
+    """Sorted by a click on a header or by its context menu; column `stretch` takes the spare width. It keeps the
+    current row, and its visibility, when other rows are shown; the first row if it is gone."""
 
     def __init__(self, rows: RowsModel, name: str, stretch: int = 0, several: bool = False) -> None:
         super().__init__()

@@ -89,7 +89,7 @@ def test_a_photo_keeps_its_results_with_and_without_the_crop_also_when_it_is_rem
     assert not model.rows.rows[1].done, "the other result is of the earlier file"
 
 
-def test_a_photo_removed_and_added_again_is_diagnosed_once_and_two_of_one_name_have_their_endings(panel, model):  # noqa: F811
+def test_a_photo_removed_and_added_again_is_diagnosed_once_and_names_that_several_have_are_longer(panel, model):  # noqa: F811
     model._thread, photo, name = Mock(), "/photos/leaf.jpg", model.rows.columns[0].text
     model.add([photo])
     assert name(model.rows.rows[3]) == "leaf"
@@ -104,12 +104,8 @@ def test_a_photo_removed_and_added_again_is_diagnosed_once_and_two_of_one_name_h
     model._read_answers([answer(0.9) | {"id": 4}])
     model.add(["/photos/leaf.png"])
     assert model._thread.send.call_count == 3, "its answer came while it was removed"
-
-
-def test_photos_of_one_name_are_shown_with_their_folders(panel, model):  # noqa: F811
     model.add(["/ann/leaf.jpg", "/ben/may/leaf.jpg", "/ben/rust.jpg", "/ann/may/leaf.jpg"])
-    names = list(map(model.rows.columns[0].text, model.rows.rows[3:]))
-    assert names == ["leaf.jpg (ann)", "leaf.jpg (ben/may)", "rust", "leaf.jpg (ann/may)"]
+    assert list(map(name, model.rows.rows[5:])) == ["ann/leaf.jpg", "ben/may/leaf.jpg", "rust", "ann/may/leaf.jpg"]
 
 
 def test_a_folder_that_is_being_listed_when_a_model_is_chosen_is_diagnosed(model, tmp_path, qtbot, monkeypatch):  # noqa: F811

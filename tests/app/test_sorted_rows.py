@@ -51,30 +51,22 @@ def test_what_is_selected_moves_with_its_row(model):
     assert held.row() == 0
 
 
-def test_the_heading_says_what_is_sorted_by_and_takes_no_room_for_it_elsewhere(model, qtbot):
+def test_heading_and_menu_sort_and_home_and_end_go_to_the_first_and_last_row(model, qtbot):
     view = Table(model, "rows")
     qtbot.addWidget(view)
     view.sortByColumn(1, DOWN)
     assert [model.headerData(at, Qt.Orientation.Horizontal) for at in (0, 1)] == ["name", "number ↓"]
     view.sortByColumn(0, UP)
     assert [model.headerData(at, Qt.Orientation.Horizontal) for at in (0, 1)] == ["name ↑", "number"]
-
-
-def test_a_table_is_sorted_by_its_menu_and_home_and_end_go_to_its_first_and_last_row(model, qtbot):
-    view = Table(model, "rows")
-    qtbot.addWidget(view)
     menu = view.actions()[0].menu()
-    for first in ("a", "Á"):
-        menu.aboutToShow.emit()
-        menu.actions()[0].trigger()
-        assert (names(model)[0], [entry.text() for entry in menu.actions()]) == (first, ["name", "number"])
+    menu.aboutToShow.emit()
+    menu.actions()[0].trigger()
+    assert (names(model)[0], [entry.text() for entry in menu.actions()]) == ("Á", ["name", "number"]), "turned around"
     for key, row in ((Qt.Key.Key_End, 3), (Qt.Key.Key_Home, 0)):
         qtbot.keyClick(view, key)
         assert view.selectionModel().selectedRows() == [model.index(row, 0)]
-    head = view.horizontalHeader()
     text = view.fontMetrics().horizontalAdvance("number")
-    assert head.sectionSizeHint(1) < text + 45
-    head.sectionClicked.emit(1)
+    assert view.horizontalHeader().sectionSizeHint(1) < text + 45
 
 
 def test_rows_that_come_and_change_find_their_place(model, qapp):
