@@ -242,7 +242,7 @@ def columns(plant_of: Callable[[PhotoResult], Plant | None], titles: Mapping[str
     """The columns of the list; titles: of photos whose name others have, by path."""
 
     def name_cell(row: PhotoResult) -> str:
-        return titles.get(row.path) or stem(row.path)
+        return ("" if plant_of(row) else titles.get(row.path, "")) or stem(row.path)  # the plant tells them apart
 
     def plant_cell(row: PhotoResult) -> str:
         return plant_text(plant) if (plant := plant_of(row)) else ""
