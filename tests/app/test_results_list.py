@@ -23,7 +23,7 @@ from app.viewmodels.result import PLANT, PhotoResult, from_line, read_result, to
 from core.data.cache_index import current_key
 from core.data.source import photo_files
 from core.diagnosis.model_identity import ModelIdentity
-from core.diagnosis.plant import diagnose_plants
+from core.diagnosis.plant import Plant, diagnose_plants
 from core.diagnosis.prediction import Diagnosis
 from core.diagnosis.verdict import NOT_SURE, Prediction
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer, model, panel  # noqa: F401 (fixtures)
@@ -105,7 +105,9 @@ def test_a_photo_removed_and_added_again_is_diagnosed_once_and_names_that_severa
     model.add(["/photos/leaf.png"])
     assert model._thread.send.call_count == 3, "its answer came while it was removed"
     model.add(["/ann/leaf.jpg", "/ben/may/leaf.jpg", "/ben/rust.jpg", "/ann/may/leaf.jpg"])
-    assert list(map(name, model.rows.rows[5:])) == ["ann/leaf.jpg", "ben/may/leaf.jpg", "rust", "ann/may/leaf.jpg"]
+    plants = (("/ann/leaf.jpg", "/ann"), ("/ben/may/leaf.jpg", "1"))  # of a folder, and grouped by hand
+    model.plants.found = {path: Plant(name, 1, 1, NOT_SURE) for path, name in plants}
+    assert list(map(name, model.rows.rows[5:])) == ["leaf", "ben/may/leaf.jpg", "rust", "ann/may/leaf.jpg"]
 
 
 def test_a_folder_that_is_being_listed_when_a_model_is_chosen_is_diagnosed(model, tmp_path, qtbot, monkeypatch):  # noqa: F811
