@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -75,4 +74,4 @@ def shortest_ends(paths: Sequence[str]) -> list[str]:
     parts = [Path(path).parts for path in paths]
     many = Counter(one[at:] for one in parts for at in range(len(one)))
     ends = [next((one[at:] for at in reversed(range(len(one))) if many[one[at:]] == 1), one) for one in parts]
-    return [os.path.join(*end) if end else path for end, path in zip(ends, paths, strict=True)]
+    return [str(Path(*end)) if end else path for end, path in zip(ends, paths, strict=True)]
