@@ -218,11 +218,10 @@ def test_clear_is_taken_back_to_the_old_places_except_photos_added_again(panel, 
 
 
 @pytest.mark.parametrize("flying", [[], [3]])
-def test_del_and_undo_change_only_what_the_page_shows(start, flying, monkeypatch, qtbot, tmp_path):
-    program = start(write_folder(tmp_path / "photos", {"healthy": 3, "rust": 3}))
-    rows, diagnosis, window = program.diagnosis.rows, program.diagnosis, program.window
+def test_del_and_undo_change_only_what_the_page_shows(opened, flying, monkeypatch, qtbot, answers):
+    rows, diagnosis, window = opened.diagnosis.rows, opened.diagnosis, opened.window
     qtbot.waitUntil(lambda: len(window.page("dataset").photos.rows) == 6)
-    program.document.exclude([0], True)
+    opened.document.exclude([0], True)
     window.page("dataset").grid.selectAll()
     rows.append([PhotoResult(at, f"/photos/{at}.jpg", done=at < 3) for at in range(6)])
     diagnosis._flying, diagnosis._waiting, diagnosis._total = set(flying), deque([3, 4, 5][len(flying) :]), 6
@@ -251,7 +250,14 @@ def test_del_and_undo_change_only_what_the_page_shows(start, flying, monkeypatch
         assert table.currentIndex().row() == current
     assert window.page("diagnose").notice.isHidden(), "its Undo has nothing left to undo"
     window.actions_.undo.trigger()
-    assert program.document.table.excluded.tolist() == [True] + [False] * 5
+    assert opened.document.table.excluded.tolist() == [True] + [False] * 5
+    diagnosis.plants.group(rows.rows[:2])
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: ("/out.csv", ""))
+    monkeypatch.setattr(opened.exports, "start", Mock())
+    answers.reply, asked = None, ["Plants grouped by hand are not exported. Unfinished work is lost."]
+    for act, shown in ((window.close, True), (window.actions_.export_csv.trigger, True), (window.close, False)):
+        act()
+        assert (answers, window.isVisible()) == (asked, shown)
 
 
 def test_a_folder_without_rights_is_not_called_empty(panel, model, tmp_path, monkeypatch, qtbot):  # noqa: F811

@@ -56,9 +56,8 @@ class HealthPane(QWidget):
 
     def refresh(self) -> None:
         busy, found, known = self._examination.has_process, self._examination.found, self._examination.kinds
-        self.bar.setVisible(busy)
-        self.check.setVisible(not busy)
-        self.stop.setVisible(busy)
+        for widget, of_work in ((self.bar, True), (self.check, False), (self.stop, True)):
+            widget.setVisible(busy == of_work)
         rows = []
         for kind, meaning in known.items():
             findings = [finding for finding in found if finding.kind == kind]

@@ -276,4 +276,5 @@ class DiagnosePanel(QWidget):
         if chosen:
             rows = self._model.plants.with_plants(self._model.rows.shown_rows())
             crop = [self.known_crop.currentText()] if self._model.verdicts.known_crop else []
+            self._model.plants.changes.setClean()
             self._writing.start(kind, chosen, rows, remarks=[*crop, self.coverage.slider.accessibleDescription()])
