@@ -139,7 +139,7 @@ class Application:
         page = old.current
         translation.remove(self.application)
         self.language = translation.install(self.application, language)
-        self.diagnosis.rows.set_columns(result.columns(self.diagnosis.plants.of, self.diagnosis.alike))
+        self.diagnosis.rows.set_columns(result.columns(self.diagnosis.plants.of, self.diagnosis.titles))
         self.diagnosis.rows.set_filter("")
         self.benchmark.rows.set_columns(kernel_benchmark.columns())
         self.commands.close()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from PySide6.QtCore import QMimeData, QSize, Qt, Signal
-from PySide6.QtGui import QCloseEvent, QDragEnterEvent, QDropEvent, QIcon, QResizeEvent, QShowEvent
+from PySide6.QtGui import QCloseEvent, QDropEvent, QIcon, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QLabel, QMainWindow, QPushButton, QStackedWidget, QWidget
 
 from app import resources
@@ -145,12 +145,13 @@ class MainWindow(QMainWindow):
         super().resizeEvent(event)
         self._fold(self.width() < FOLDED_BELOW)
 
-    def dragEnterEvent(self, event: QDragEnterEvent) -> None:  # noqa: N802
+    def dragEnterEvent(self, event: QDropEvent) -> None:  # noqa: N802
         if event.mimeData().hasUrls() or event.mimeData().hasImage():
-            event.acceptProposedAction()
+            event.setDropAction(Qt.DropAction.CopyAction)  # files that count as moved may be deleted by their program
+            event.accept()
 
     def dropEvent(self, event: QDropEvent) -> None:  # noqa: N802
-        event.acceptProposedAction()
+        self.dragEnterEvent(event)
         self.dropped.emit(event.mimeData())
 
     def closeEvent(self, event: QCloseEvent) -> None:  # noqa: N802

@@ -6,7 +6,9 @@ import csv
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 FORMULA: Final = re.compile("^(?=[=+\\-@\t\r\n＝＋－＠])|(?<=[;\t\r\n])(?=[=+\\-@＝＋－＠])")
@@ -65,3 +67,11 @@ def align_columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) 
         cells = [c.rjust(w) if i in right else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def shortest_ends(paths: Sequence[str]) -> list[str]:
+    """The end of each path, with as many folders as tell it from the others."""
+    parts = [Path(path).parts for path in paths]
+    many = Counter(one[at:] for one in parts for at in range(len(one)))
+    ends = [next((one[at:] for at in reversed(range(len(one))) if many[one[at:]] == 1), one) for one in parts]
+    return [str(Path(*end)) if end else path for end, path in zip(ends, paths, strict=True)]

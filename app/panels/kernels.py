@@ -17,7 +17,7 @@ from app.widgets.layouts import GAP, PAGE, Flow, column, holding, row, splitter
 from app.widgets.notice import Notice
 from app.widgets.parts import button, captioned, card, header, label, named, tabs
 from app.widgets.roofline import Point, Roof, Roofline
-from app.widgets.table_view import selected, sorted_view
+from app.widgets.table_view import Table
 
 SPEED, VERDICT = 2, 4
 """Indices of the columns of GFLOP/s, with bars, and of verdicts."""
@@ -39,7 +39,7 @@ class KernelsPanel(QWidget):
         self.run.setShortcut("F5")
         self.stop = button(tr("Cancel"), model.cancel)
         self.devices = label(tr("Listing the kernels for this computer…"), "muted", wrap=True)
-        self.table = sorted_view(model.rows, tr("Kernels"), stretch=5)
+        self.table = Table(model.rows, tr("Kernels"), stretch=5)
         head = self.table.horizontalHeader()
         head.setSectionResizeMode(VERDICT, QHeaderView.ResizeMode.Interactive)  # reasons are long
         head.resizeSection(VERDICT, 200)
@@ -117,7 +117,7 @@ class KernelsPanel(QWidget):
             box.setEnabled(not self._model.running)
 
     def _on_selected(self) -> None:
-        result: BenchmarkedKernel | None = selected(self.table)
+        result: BenchmarkedKernel | None = self.table.selected()
         if result is not None:
             self.place.setText(result.place)
             self.source.setPlainText(result.source)
@@ -159,7 +159,7 @@ class PlanPanel(QWidget):
         self.training, self.chosen = QCheckBox(tr("Training step")), QCheckBox(tr("Chosen kernels only"))
         self.ask = button(tr("Show choices"), self._on_asked, "primary")
         self.rows = RowsModel(plan_columns(), self)
-        self.table = sorted_view(self.rows, tr("Kernels of the plan"), stretch=REASON)
+        self.table = Table(self.rows, tr("Kernels of the plan"), stretch=REASON)
         self.summary = label("", "muted", wrap=True)
         self._lay_out()
         model.listed.connect(self._on_listed)

@@ -19,11 +19,12 @@ from app.translation import tr
 from app.viewmodels.document import Edit
 from app.viewmodels.plants import Plants
 from app.viewmodels.process_model import ProcessModel
-from app.viewmodels.result import PhotoResult, columns, read_map, read_result, split_name
+from app.viewmodels.result import PhotoResult, columns, read_map, read_result, stem
 from app.viewmodels.rows_model import RowsModel
 from app.viewmodels.verdicts import Verdicts
 from core.data.source import photo_files
 from core.diagnosis.model_identity import ModelIdentity
+from core.text import shortest_ends
 
 IN_FLIGHT: Final = 12
 """Photos sent to the process; the others wait here and can be cancelled."""
@@ -48,10 +49,9 @@ class DiagnosisModel(ProcessModel):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.plants = Plants(self._of_this_model, self)
-        self._first: dict[str, str] = {}
-        self.alike: set[str] = set()
-        """Names of photos with several endings, and names with endings that are in several folders."""
-        self.rows = RowsModel(columns(self.plants.of, self.alike), self)
+        self._named: dict[str, list[str]] = {}
+        self.titles: dict[str, str] = {}
+        self.rows = RowsModel(columns(self.plants.of, self.titles), self)
         self.plants.changed.connect(lambda: self.rows.replace_all(self.rows.rows))
         self.busy.connect(self.plants.refresh)
         self.verdicts = Verdicts(self.rows, self._classes_of, self)
@@ -129,11 +129,9 @@ class DiagnosisModel(ProcessModel):
             self.replaced.emit(path)
         self.rows.restore(again)
         for path in fresh:
-            name, ending = split_name(path)
-            if split_name(self._first.setdefault(name, path))[1] != ending:
-                self.alike.add(name)
-            if self._first.setdefault(name + ending, path) != path:
-                self.alike.add(name + ending)
+            self._named.setdefault(stem(path), []).append(path)
+        for alike in (self._named[name] for name in {stem(path) for path in fresh}):
+            self.titles.update(zip(alike, shortest_ends(alike), strict=True) if len(alike) > 1 else ())
         first = len(self.rows.rows)
         self.rows.append([PhotoResult(at, path) for at, path in enumerate(fresh, first)])
         self._wait([*again, *range(first, first + len(fresh))])

@@ -144,8 +144,7 @@ class Document(QObject):
 
     def _set_rows(self, array: Array, rows: Array, value: int) -> None:
         """Set these rows of an array of the table, the labels or the exclusions, if any has another value."""
-        rows = np.asarray(rows, np.int64)
-        before = array[rows].copy()
+        before = array[rows]  # a copy
         if np.all(before == value):
             return
 

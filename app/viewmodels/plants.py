@@ -53,7 +53,7 @@ class Plants(QObject):
     def __init__(self, ask: Callable[[], tuple[Any, ...]], parent: QObject) -> None:
         super().__init__(parent)
         self._ask, self.by = ask, ""
-        self._chosen: dict[str, str] = {}
+        self.chosen: dict[str, str] = {}
         self.changes = QUndoStack(self)
         self.found: dict[str, Plant] = {}
         self._task: Task | None = None
@@ -73,24 +73,24 @@ class Plants(QObject):
 
     def group(self, rows: Iterable[PhotoResult]) -> None:
         """Make these photos one plant, named by a number."""
-        name = str(1 + max(map(int, self._chosen.values()), default=0))
-        self._change(self._chosen | {row.path: name for row in rows})
+        name = str(1 + max(map(int, self.chosen.values()), default=0))
+        self._change(self.chosen | {row.path: name for row in rows})
 
     def ungroup(self, rows: Iterable[PhotoResult]) -> None:
         left = {row.path for row in rows}
-        self._change({path: name for path, name in self._chosen.items() if path not in left})
+        self._change({path: name for path, name in self.chosen.items() if path not in left})
 
     def _change(self, chosen: dict[str, str]) -> None:
-        if chosen != self._chosen:
-            self.changes.push(Edit(partial(self._choose, chosen), partial(self._choose, self._chosen)))
+        if chosen != self.chosen:
+            self.changes.push(Edit(partial(self._choose, chosen), partial(self._choose, self.chosen)))
 
     def _choose(self, chosen: dict[str, str]) -> None:
-        self._chosen = chosen
+        self.chosen = chosen
         self.refresh()
 
     def refresh(self, waiting: int = 0) -> None:
         """Diagnose the plants again: soon, or later if results are `waiting`."""
-        if (self.by or self._chosen or self.found) and not (waiting and self._timer.isActive()):
+        if (self.by or self.chosen or self.found) and not (waiting and self._timer.isActive()):
             self._timer.start(self._rest_ms if waiting else SOON_MS)
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class Plants(QObject):
         if self._task is not None and self._task.active:  # a late result would be of the settings before
             self._timer.start(SOON_MS)
             return
-        asked, self._begun = (self.by, dict(self._chosen), *self._ask()), time.perf_counter()
+        asked, self._begun = (self.by, dict(self.chosen), *self._ask()), time.perf_counter()
         self._task = Task(lambda *_: find_plants(*asked), self, done=self._on_found)
 
     def _on_found(self, found: dict[str, Plant]) -> None:

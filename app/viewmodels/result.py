@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
@@ -224,29 +224,29 @@ def severity_text(result: PhotoResult) -> str:
     diseased = result.shown_percent
     if diseased is None:
         return ""
+    if not diseased and result.mask is None:  # "0 %" would contradict the diagnosis
+        return tr("No diseased area was found.")
     text = tr("Diseased share of the leaf area: {share}.", share=whole_percent(diseased / 100))
     level = tr("Grade {grade} of 11 (Horsfall-Barratt).", grade=grade(diseased))
     hand = " " + tr("Edited by hand.") if result.mask is not None else ""
     return f"{text} {level}{hand}"
 
 
-def split_name(path: str) -> tuple[str, str]:
-    """A photo's name in the list, and its ending."""
-    return os.path.splitext(os.path.basename(path))
+def stem(path: str) -> str:
+    """A photo's name in the list, if no other photo has it."""
+    return os.path.splitext(os.path.basename(path))[0]
 
 
 PLANT: Final = 5
 """Position in `columns` of the plant, shown as the second one while there are plants."""
 
 
-def columns(plant_of: Callable[[PhotoResult], Plant | None], alike: Container[str]) -> list[Column]:
-    """The columns of the list; alike: names that are shown with their endings, or with their folders."""
+def columns(plant_of: Callable[[PhotoResult], Plant | None], titles: Mapping[str, str]) -> list[Column]:
+    """The columns of the list; titles: of photos whose name others have, by path."""
 
     def name_cell(row: PhotoResult) -> str:
-        name, ending = split_name(row.path)
-        whole = name + ending
-        text = whole if name in alike else name
-        return f"{text} ({os.path.basename(os.path.dirname(row.path))})" if whole in alike else text
+        beside = (plant := plant_of(row)) is not None and plant.name == os.path.dirname(row.path)  # the plant names it
+        return stem(row.path) if beside else titles.get(row.path) or stem(row.path)
 
     def plant_cell(row: PhotoResult) -> str:
         return plant_text(plant) if (plant := plant_of(row)) else ""

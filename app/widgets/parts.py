@@ -28,7 +28,7 @@ from PySide6.QtWidgets import (
 )
 
 from app import resources
-from app.paths import PHOTO_FOLDERS
+from app.paths import PHOTO_FOLDERS, Settings, settings_store
 from app.theme import current_theme
 from app.translation import sentence
 from app.widgets.layouts import Flow, Item, Margins, centred, column, holding, row
@@ -204,14 +204,18 @@ def confirm(parent: QWidget, question: str, more: str, verb: str) -> bool:
 
 def ask_target(parent: QWidget, title: str, start: str, kinds: str) -> str:
     """Ask where to save a file: its path with an ending of `kinds`, "" if cancelled. Photo folders are refused."""
-    chosen, kind = QFileDialog.getSaveFileName(parent, title, start, kinds)
+    settings = Settings(settings_store())
+    proposed = str(Path(settings.text("last_saved", str(Path.home()))) / start)
+    chosen, kind = QFileDialog.getSaveFileName(parent, title, proposed, kinds)
     endings = re.findall(r"\*(\.\w+)", kind + kinds)
     if chosen and Path(chosen).suffix.lower() not in endings:  # the dialog did not ask whether to replace that file
         chosen = str(unused(Path(chosen + endings[0])))
-    if not (refusal := inside_photos(chosen, PHOTO_FOLDERS)):
-        return chosen
-    QMessageBox(QMessageBox.Icon.Warning, title, sentence(refusal), parent=parent).open()
-    return ""
+    if refusal := inside_photos(chosen, PHOTO_FOLDERS):
+        QMessageBox(QMessageBox.Icon.Warning, title, sentence(refusal), parent=parent).open()
+        return ""
+    if chosen:
+        settings.set("last_saved", str(Path(chosen).parent))
+    return chosen
 
 
 def header(title: str, subtitle: str, *widgets: QWidget) -> QWidget:

@@ -57,13 +57,11 @@ class PhotoGrid(QListView):
             chosen[stretch.top() : stretch.bottom() + 1] = True
         return np.flatnonzero(chosen)
 
-    def moveCursor(  # noqa: N802
-        self, action: QListView.CursorAction, modifiers: Qt.KeyboardModifier
-    ) -> QModelIndex:
+    def moveCursor(self, action: QListView.CursorAction, keys: Qt.KeyboardModifier) -> QModelIndex:  # noqa: N802
         """Left and right continue in the next line; Qt would stop at its end."""
         step = {QListView.CursorAction.MoveLeft: -1, QListView.CursorAction.MoveRight: 1}.get(action, 0)
         beside = self.model().index(self.currentIndex().row() + step, 0)
-        return beside if step and beside.isValid() else super().moveCursor(action, modifiers)
+        return beside if step and beside.isValid() else super().moveCursor(action, keys)
 
     def visualRegionForSelection(self, selection: QItemSelection) -> QRegion:  # noqa: N802
         return QRegion(self.viewport().rect())

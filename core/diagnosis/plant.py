@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -23,6 +21,7 @@ from core.diagnosis.metrics import softmax
 from core.diagnosis.prediction import Diagnosis
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE, ClassProbability, DecisionRule, Prediction, Verdict
 from core.ops.contract import Array
+from core.text import shortest_ends
 
 FOLDER, TIME = "folder", "time"
 GROUPINGS: Final = (FOLDER, TIME)
@@ -107,13 +106,5 @@ def diagnose_plants(diagnoses: Iterable[Diagnosis], names: Sequence[str], rule: 
         if diagnosis.prediction is not None:
             photos.setdefault(name, {})[os.path.realpath(diagnosis.path)] = diagnosis.prediction
     plants = [diagnose_plant(name, [*found.values()], rule) for name, found in photos.items()]
-    titles = _titles([plant.name for plant in plants])
+    titles = shortest_ends([plant.name for plant in plants])
     return [replace(plant, title=title) for plant, title in zip(plants, titles, strict=True)]
-
-
-def _titles(names: Sequence[str]) -> list[str]:
-    """The end of each path, with as many folders as tell it from the others."""
-    parts = [Path(name).parts for name in names]
-    many = Counter(one[at:] for one in parts for at in range(len(one)))
-    ends = [next((one[at:] for at in reversed(range(len(one))) if many[one[at:]] == 1), one) for one in parts]
-    return [os.path.join(*end) if end else name for end, name in zip(ends, names, strict=True)]

@@ -22,7 +22,7 @@ def dialog(panel, qtbot):  # noqa: F811
     return made
 
 
-def test_the_brush_zooms_where_the_pointer_is_and_paints_there(dialog, qtbot):
+def test_the_brush_zooms_where_the_pointer_is_and_paints_there(dialog, qtbot, answers):
     touched = []
     dialog.canvas.touched.connect(lambda y, x: touched.append((y, x)))
     at = dialog.canvas.rect().center() + QPoint(40, 20)
@@ -38,6 +38,10 @@ def test_the_brush_zooms_where_the_pointer_is_and_paints_there(dialog, qtbot):
     assert touched[2][1] == pytest.approx(touched[1][1] - 0.1, abs=0.01)
     qtbot.keyClick(dialog, Qt.Key.Key_0)
     assert dialog.photo.zoom == 1
+    answers.reply = None
+    qtbot.keyClick(dialog, Qt.Key.Key_Escape)
+    assert (answers, dialog.isVisible()) == (["Discard the edits? Unfinished work is lost."], True)
+    del answers.reply  # yes
     dialog.reject()
 
 

@@ -84,9 +84,8 @@ def test_the_keyboard_moves_and_scrolls(grid, qtbot):
     qtbot.keyClick(grid, Qt.Key.Key_Right)  # to the next line
     qtbot.keyClick(grid, Qt.Key.Key_Left)
     assert grid.currentIndex().row() == 4
-    qtbot.keyClick(grid, Qt.Key.Key_Home)
-    qtbot.keyClick(grid, Qt.Key.Key_Right)
-    qtbot.keyClick(grid, Qt.Key.Key_Down)
+    for key in (Qt.Key.Key_Home, Qt.Key.Key_Right, Qt.Key.Key_Down):
+        qtbot.keyClick(grid, key)
     assert grid.currentIndex().row() == 6
     qtbot.keyClick(grid, Qt.Key.Key_End)
     assert grid.currentIndex().row() == COUNT - 1

@@ -20,11 +20,10 @@ from app.viewmodels import process_model
 from app.viewmodels.model_list import shipped_model
 from app.viewmodels.plants import find_plants
 from app.viewmodels.result import PLANT, PhotoResult, from_line, read_result, to_line
-from app.widgets.table_view import selected_rows
 from core.data.cache_index import current_key
 from core.data.source import photo_files
 from core.diagnosis.model_identity import ModelIdentity
-from core.diagnosis.plant import diagnose_plants
+from core.diagnosis.plant import Plant, diagnose_plants
 from core.diagnosis.prediction import Diagnosis
 from core.diagnosis.verdict import NOT_SURE, Prediction
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer, model, panel  # noqa: F401 (fixtures)
@@ -90,7 +89,7 @@ def test_a_photo_keeps_its_results_with_and_without_the_crop_also_when_it_is_rem
     assert not model.rows.rows[1].done, "the other result is of the earlier file"
 
 
-def test_a_photo_removed_and_added_again_is_diagnosed_once_and_two_of_one_name_have_their_endings(panel, model):  # noqa: F811
+def test_a_photo_removed_and_added_again_is_diagnosed_once_and_names_that_several_have_are_longer(panel, model):  # noqa: F811
     model._thread, photo, name = Mock(), "/photos/leaf.jpg", model.rows.columns[0].text
     model.add([photo])
     assert name(model.rows.rows[3]) == "leaf"
@@ -105,11 +104,10 @@ def test_a_photo_removed_and_added_again_is_diagnosed_once_and_two_of_one_name_h
     model._read_answers([answer(0.9) | {"id": 4}])
     model.add(["/photos/leaf.png"])
     assert model._thread.send.call_count == 3, "its answer came while it was removed"
-
-
-def test_photos_of_one_name_are_shown_with_their_folders(panel, model):  # noqa: F811
-    model.add(["/ann/leaf.jpg", "/ben/leaf.jpg", "/ben/rust.jpg"])
-    assert list(map(model.rows.columns[0].text, model.rows.rows[3:])) == ["leaf (ann)", "leaf (ben)", "rust"]
+    model.add(["/ann/leaf.jpg", "/ben/may/leaf.jpg", "/ben/rust.jpg", "/ann/may/leaf.jpg"])
+    plants = (("/ann/leaf.jpg", "/ann"), ("/ben/may/leaf.jpg", "1"))  # of a folder, and grouped by hand
+    model.plants.found = {path: Plant(name, 1, 1, NOT_SURE) for path, name in plants}
+    assert list(map(name, model.rows.rows[5:])) == ["leaf", "ben/may/leaf.jpg", "rust", "ann/may/leaf.jpg"]
 
 
 def test_a_folder_that_is_being_listed_when_a_model_is_chosen_is_diagnosed(model, tmp_path, qtbot, monkeypatch):  # noqa: F811
@@ -130,7 +128,7 @@ def test_thousands_of_files_and_of_selected_results_do_not_stop_the_window(panel
     counting = type("Counting", (tuple,), {"__len__": lambda columns: asked.append(0) or tuple.__len__(columns)})
     model.rows.columns = counting(model.rows.columns)
     panel.table.horizontalHeader().grab()
-    assert len(selected_rows(panel.table)) == 2003 > len(asked)
+    assert len(panel.table.selected_rows()) == 2003 > len(asked)
     left = model.rows.rows[5:]
     panel._remove(model.rows.rows[:5])
     assert all(row is same for row, same in zip(model.rows.present, left, strict=True)), "20,000 copies take 0.2 s"
@@ -182,19 +180,21 @@ def test_an_error_about_a_folder_goes_with_new_photos_and_photos_are_diagnosed_a
     assert (any(row.cancelled for row in model.rows.rows), panel.rest.isHidden()) == (False, True)
 
 
-def test_the_filter_says_how_many_are_shown_and_so_exported(panel, model, monkeypatch, qtbot):  # noqa: F811
+def test_the_filter_says_how_many_are_shown_and_so_exported(panel, model, monkeypatch, qtbot, tmp_path):  # noqa: F811
     actions = panel._actions
     model.rows.append([PhotoResult(3, "/photos/1.png", done=True, cancelled=True), PhotoResult(4, "/photos/1.png")])
     panel.search.setText("1.png")
     assert panel.state.text() == "1 of 3 results"
     asked = []
-    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda parent, title, *_: (asked.append(title), ("", ""))[1])
+    chosen = str(tmp_path / "out" / "may.csv")
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda _, *given: (asked.extend(given[:2]), (chosen, ""))[1])
     actions.export_csv.trigger()
     panel.search.clear()
     assert panel.state.text() == "3 photos"
     model.rows.append([PhotoResult(5, "/photos/2.png", done=True)])
     actions.export_csv.trigger()
-    assert asked == ["Export results: 1 of 3 results", "Export results: 4 results"]
+    assert asked[::2] == ["Export results: 1 of 3 results", "Export results: 4 results"]
+    assert asked[1::2] == [str(place / "diagnoses.csv") for place in (Path.home(), tmp_path / "out")]
 
 
 def test_clear_is_taken_back_to_the_old_places_except_photos_added_again(panel, model, qtbot):  # noqa: F811
@@ -218,11 +218,10 @@ def test_clear_is_taken_back_to_the_old_places_except_photos_added_again(panel, 
 
 
 @pytest.mark.parametrize("flying", [[], [3]])
-def test_del_and_undo_change_only_what_the_page_shows(start, flying, monkeypatch, qtbot, tmp_path):
-    program = start(write_folder(tmp_path / "photos", {"healthy": 3, "rust": 3}))
-    rows, diagnosis, window = program.diagnosis.rows, program.diagnosis, program.window
+def test_del_and_undo_change_only_what_the_page_shows(opened, flying, monkeypatch, qtbot, answers):
+    rows, diagnosis, window = opened.diagnosis.rows, opened.diagnosis, opened.window
     qtbot.waitUntil(lambda: len(window.page("dataset").photos.rows) == 6)
-    program.document.exclude([0], True)
+    opened.document.exclude([0], True)
     window.page("dataset").grid.selectAll()
     rows.append([PhotoResult(at, f"/photos/{at}.jpg", done=at < 3) for at in range(6)])
     diagnosis._flying, diagnosis._waiting, diagnosis._total = set(flying), deque([3, 4, 5][len(flying) :]), 6
@@ -251,7 +250,14 @@ def test_del_and_undo_change_only_what_the_page_shows(start, flying, monkeypatch
         assert table.currentIndex().row() == current
     assert window.page("diagnose").notice.isHidden(), "its Undo has nothing left to undo"
     window.actions_.undo.trigger()
-    assert program.document.table.excluded.tolist() == [True] + [False] * 5
+    assert opened.document.table.excluded.tolist() == [True] + [False] * 5
+    diagnosis.plants.group(rows.rows[:2])
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: ("/out.csv", ""))
+    monkeypatch.setattr(opened.exports, "start", Mock())
+    answers.reply, asked = None, ["Plants grouped by hand are not exported. Unfinished work is lost."]
+    for act, shown in ((window.close, True), (window.actions_.export_csv.trigger, True), (window.close, False)):
+        act()
+        assert (answers, window.isVisible()) == (asked, shown)
 
 
 def test_a_folder_without_rights_is_not_called_empty(panel, model, tmp_path, monkeypatch, qtbot):  # noqa: F811
@@ -335,7 +341,7 @@ def test_photos_of_a_plant_have_one_diagnosis_by_folder_by_time_or_by_hand(panel
     assert f"Plant {column(rows[2])}" in render(written[:1])
     write_csv(tmp_path / "table.csv", written)
     assert f",1,2,2,{NOT_SURE},0." in (tmp_path / "table.csv").read_text().splitlines()[1]
-    by_hand, ungroup, edit = (None, None, "1", "1", None, None), panel.table.actions()[1], panel._actions
+    by_hand, ungroup, edit = (None, None, "1", "1", None, None), panel.table.actions()[2], panel._actions
     for act, names in ((lambda: panel.plants.setCurrentIndex(0), by_hand), (ungroup.trigger, [None] * 6),
                        (edit.undo.trigger, by_hand), (edit.redo.trigger, [None] * 6)):  # fmt: skip
         act()

@@ -50,10 +50,11 @@ def listed(panel):
     return [panel.photos.table.dataset.paths[row] for row in panel.photos.rows]
 
 
-def press(qtbot, panel, key):
-    panel.grid.setFocus()
-    qtbot.waitUntil(lambda: panel.grid.hasFocus())
-    qtbot.keyClick(panel.grid, key)
+def press(qtbot, panel, key, place=None):
+    place = place or panel.grid
+    place.setFocus()
+    qtbot.waitUntil(place.hasFocus)
+    qtbot.keyClick(place, key)
 
 
 def test_keys_decide_about_one_suspect_after_the_other_and_undo(panel, qtbot):
@@ -61,7 +62,7 @@ def test_keys_decide_about_one_suspect_after_the_other_and_undo(panel, qtbot):
     assert "5 of the 5 most similar photos" in panel.review.reason.text()
     table = panel.photos.table
     first, second, third = panel.photos.rows.tolist()
-    press(qtbot, panel, Qt.Key.Key_R)
+    press(qtbot, panel, Qt.Key.Key_R, panel.side.tabBar())
     assert (table.label(first), listed(panel)) == ("rust", ["rust/2.png", "healthy/3.png"])
     assert "4 of the 5" in panel.review.reason.text(), "the next suspect is shown"
     press(qtbot, panel, Qt.Key.Key_S)

@@ -5,7 +5,7 @@ from PySide6.QtCore import QPersistentModelIndex, Qt
 
 from app.viewmodels.row_order import Column, Query, arrange
 from app.viewmodels.rows_model import MANY, RowsModel
-from app.widgets.table_view import sorted_view
+from app.widgets.table_view import Table
 
 pytestmark = pytest.mark.gui
 
@@ -51,17 +51,22 @@ def test_what_is_selected_moves_with_its_row(model):
     assert held.row() == 0
 
 
-def test_the_heading_says_what_is_sorted_by_and_takes_no_room_for_it_elsewhere(model, qtbot):
-    view = sorted_view(model, "rows")
+def test_heading_and_menu_sort_and_home_and_end_go_to_the_first_and_last_row(model, qtbot):
+    view = Table(model, "rows")
     qtbot.addWidget(view)
     view.sortByColumn(1, DOWN)
     assert [model.headerData(at, Qt.Orientation.Horizontal) for at in (0, 1)] == ["name", "number ↓"]
     view.sortByColumn(0, UP)
     assert [model.headerData(at, Qt.Orientation.Horizontal) for at in (0, 1)] == ["name ↑", "number"]
-    head = view.horizontalHeader()
+    menu = view.actions()[0].menu()
+    menu.aboutToShow.emit()
+    menu.actions()[0].trigger()
+    assert (names(model)[0], [entry.text() for entry in menu.actions()]) == ("Á", ["name", "number"]), "turned around"
+    for key, row in ((Qt.Key.Key_End, 3), (Qt.Key.Key_Home, 0)):
+        qtbot.keyClick(view, key)
+        assert view.selectionModel().selectedRows() == [model.index(row, 0)]
     text = view.fontMetrics().horizontalAdvance("number")
-    assert head.sectionSizeHint(1) < text + 45
-    head.sectionClicked.emit(1)
+    assert view.horizontalHeader().sectionSizeHint(1) < text + 45
 
 
 def test_rows_that_come_and_change_find_their_place(model, qapp):
@@ -81,7 +86,7 @@ def test_rows_that_come_and_change_find_their_place(model, qapp):
 
 
 def test_the_current_row_stays_while_a_search_narrows_and_widens(model, qapp, qtbot):
-    view = sorted_view(model, "rows")
+    view = Table(model, "rows")
     qtbot.addWidget(view)
     view.selectRow(3)
     model.set_filter("b")
@@ -116,7 +121,7 @@ def test_a_click_on_a_heading_computes_only_what_is_measured_and_drawn(model, qt
     value = RowsModel.value
     monkeypatch.setattr(RowsModel, "value", lambda self, *at: asked.append(at[2]) or value(self, *at))
     model.show_rows([(f"{n % 7}", float(n)) for n in range(100)])
-    view = sorted_view(model, "rows")
+    view = Table(model, "rows")
     qtbot.addWidget(view)
     view.show()
     qtbot.waitExposed(view)
@@ -172,7 +177,7 @@ def test_a_search_among_many_sorted_rows_computes_no_keys_again(qapp, qtbot):
 def test_a_stretched_column_shrinks_with_its_table_also_where_it_has_no_room_left(qtbot):
     model = RowsModel(3 * COLUMNS)
     model.show_rows(ROWS)
-    view = sorted_view(model, "rows")
+    view = Table(model, "rows")
     qtbot.addWidget(view)
     view.show()
     for width in (900, 200):

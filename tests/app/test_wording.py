@@ -36,18 +36,12 @@ def test_shares_are_written_one_way_and_never_part_from_their_sign_and_a_figure_
     assert sentence("Of 12 photos 56.9 % are right.") == "Of 12 photos 56.9\u00a0% are right."
     assert "98.0\u00a0% of" in page.render_page("x", [page.paragraphs(["98.0 % of all"])])
     assert 'width="100%"' in page.render_page("x", [page.note("y")])
-
-
-def test_no_share_is_written_another_way():
     files = (*ROOT.glob("app/**/*.py"), *ROOT.glob("core/diagnosis/*.py"))
     assert not [file for file in files if re.search(r":\.\d%", file.read_text("utf-8"))], "core.percent does that"
+    said = [stated(p).replace("\u00a0", " ") for p in (1.0, 0.9996, 0.9994, 0.5, 0.0006, 0.0004, 0.0)]
+    assert said == ["> 99.9 %", "> 99.9 %", "99.9 %", "50.0 %", "0.1 %", "< 0.1 %", "< 0.1 %"], "none is certain"
 
 
 def test_no_text_of_the_window_has_a_space_that_breaks_before_its_percent_sign():
     """Texts of core may: where they are shown, `sentence` puts the right one."""
     assert not [text for text in written_texts() if re.search(r"[\d}] ?%", text)]
-
-
-def test_no_probability_is_stated_as_certain():
-    said = [stated(p).replace("\u00a0", " ") for p in (1.0, 0.9996, 0.9994, 0.5, 0.0006, 0.0004, 0.0)]
-    assert said == ["> 99.9 %", "> 99.9 %", "99.9 %", "50.0 %", "0.1 %", "< 0.1 %", "< 0.1 %"]

@@ -166,11 +166,11 @@ def drop(window, paths) -> None:
     data = QMimeData()
     data.setUrls([QUrl.fromUserInput(str(path)) for path in paths])
     where = QPointF(window.rect().center())
-    actions, buttons, keys = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
-    entered = QDragEnterEvent(where.toPoint(), actions, data, buttons, keys)
-    QApplication.sendEvent(window, entered)
-    assert entered.isAccepted()
-    QApplication.sendEvent(window, QDropEvent(where, actions, data, buttons, keys))
+    copy, move = Qt.DropAction.CopyAction, Qt.DropAction.MoveAction
+    for kind, at in ((QDragEnterEvent, where.toPoint()), (QDropEvent, where)):
+        event = kind(at, copy | move, data, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.ShiftModifier)
+        QApplication.sendEvent(window, event)
+        assert (event.isAccepted(), event.dropAction()) == (True, copy), "a source may delete what was moved"
 
 
 def write_folder(folder: Path, classes: dict[str, int]) -> Path:

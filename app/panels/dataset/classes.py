@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QItemSelection, QItemSelectionModel, QSignalBlocker, Signal
 from PySide6.QtGui import QKeySequence, QShortcut
-from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QWidget
+from PySide6.QtWidgets import QInputDialog, QWidget
 
 from app.cards import disease_name, find_class
 from app.project import EditedDataset
@@ -14,7 +14,7 @@ from app.viewmodels.rows_model import ROW, RowsModel
 from app.widgets.bars import BarDelegate
 from app.widgets.layouts import TAB, column, row
 from app.widgets.parts import button, label
-from app.widgets.table_view import selected_rows, sorted_view
+from app.widgets.table_view import Table
 
 FEW = 20
 """Photos below which a class can hardly be learned or measured."""
@@ -34,8 +34,7 @@ class ClassesPane(QWidget):
             Column(tr("Class"), lambda c: disease_name(c[0]), tip=lambda c: c[0]),
             Column(tr("Photos"), lambda c: f"{c[1]:,}", lambda c: c[1]),
         ], self)  # fmt: skip
-        self.table = sorted_view(self.model, tr("Classes"), stretch=0)
-        self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
+        self.table = Table(self.model, tr("Classes"), several=True)
         self._bars = BarDelegate(self.table, 1)
         self.table.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
         self.table.doubleClicked.connect(lambda _: self._on_rename())
@@ -66,7 +65,7 @@ class ClassesPane(QWidget):
             self._on_selection()
 
     def selected(self) -> list[str]:
-        return [name for name, _ in selected_rows(self.table)]
+        return [name for name, _ in self.table.selected_rows()]
 
     def _select(self, names: list[str]) -> None:
         """Select these classes, if they still exist, without a signal."""

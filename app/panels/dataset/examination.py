@@ -17,7 +17,7 @@ from app.viewmodels.rows_model import RowsModel
 from app.widgets.layouts import TAB, column, row
 from app.widgets.notice import follow_stages
 from app.widgets.parts import button, label, progress_bar
-from app.widgets.table_view import selected_rows, sorted_view
+from app.widgets.table_view import Table
 from core.percent import percent
 
 
@@ -33,7 +33,7 @@ class HealthPane(QWidget):
             Column(tr("Finding"), lambda k: tr(k[0])),
             Column(tr("Photos"), lambda k: f"{k[1]:,}", lambda k: k[1], right=True),
         ], self)  # fmt: skip
-        self.table = sorted_view(self.model, tr("Findings"), stretch=0)
+        self.table = Table(self.model, tr("Findings"), stretch=0)
         self.table.selectionModel().selectionChanged.connect(lambda *_: self.show_chosen())
         self.table.clicked.connect(lambda _: self.show_chosen())  # again, after a filter has shown others
         self.state = label("", "muted", wrap=True)
@@ -56,9 +56,8 @@ class HealthPane(QWidget):
 
     def refresh(self) -> None:
         busy, found, known = self._examination.has_process, self._examination.found, self._examination.kinds
-        self.bar.setVisible(busy)
-        self.check.setVisible(not busy)
-        self.stop.setVisible(busy)
+        for widget, of_work in ((self.bar, True), (self.check, False), (self.stop, True)):
+            widget.setVisible(busy == of_work)
         rows = []
         for kind, meaning in known.items():
             findings = [finding for finding in found if finding.kind == kind]
@@ -82,7 +81,7 @@ class HealthPane(QWidget):
 
     def show_chosen(self) -> None:
         """Show the photos of the selected line. The current one may only have the keyboard focus."""
-        if not (chosen := selected_rows(self.table)):
+        if not (chosen := self.table.selected_rows()):
             return
         meaning, _, kind = chosen[0]
         found = [f for f in self._examination.found if f.kind == kind]
@@ -109,7 +108,7 @@ class SplitPane(QWidget):
             Column(tr("test"), lambda c: f"{c[3]:,}", lambda c: c[3], right=True,
                    help=tr("Test photos: used once, for the final accuracy")),
         ], self)  # fmt: skip
-        self.table = sorted_view(self.model, tr("Split"), stretch=0)
+        self.table = Table(self.model, tr("Split"), stretch=0)
         self.table.horizontalHeader().setMinimumSectionSize(4 * self.fontMetrics().height())  # large fonts keep names
         self.setLayout(column(self.text, (self.table, 1), (None, 0), margins=TAB))
         examination.changed.connect(self.refresh)

@@ -120,7 +120,7 @@ class DatasetPanel(QWidget):
         self.classes.chosen.connect(lambda _: self._on_filter())
         self.classes.renamed.connect(document.rename)
         self.health.opened.connect(self.show_rows)
-        self.review.add_keys(self.grid)
+        self.review.add_keys(self.grid, self.side)  # with its tab bar, which has the focus after a review
         self.review.class_asked.connect(self._on_move)
         self.review.skipped.connect(lambda: self._show_suspects(1))
         self._review.changed.connect(self._show_suspects)  # not lambdas: the page may go before the review

@@ -68,11 +68,11 @@ class ReviewPane(Wrapping):
             self.relabel, Flow(*decide, fill=decide), (None, 0), self.save, margins=TAB,
         ))  # fmt: skip
 
-    def add_keys(self, owner: QWidget) -> None:
-        """Let the keys work while this pane or `owner`, the grid of suspects, has the keyboard focus."""
+    def add_keys(self, *places: QWidget) -> None:
+        """Let the keys work while one of these, or a widget in it, has the keyboard focus, and this pane is shown."""
         keys = {"R": self.relabel.click, "K": self.keep.click, "O": self.other.click, "S": self.skip.click,
                 "U": self._review.undo.undo}  # fmt: skip
-        for place in (self, owner):
+        for place in places:
             for key, act in keys.items():
                 shortcut = QShortcut(QKeySequence(key), place, context=Qt.ShortcutContext.WidgetWithChildrenShortcut)
                 shortcut.activated.connect(lambda act=act: act() if self.isVisible() else None)
@@ -135,8 +135,7 @@ class ReviewPane(Wrapping):
             self._review.keep(self._shown.row)
 
     def _on_save(self) -> None:
-        start = str(Path.home() / "corrected.csv")
-        chosen = ask_target(self, tr("Save as manifest"), start, "CSV (*.csv)")
+        chosen = ask_target(self, tr("Save as manifest"), "corrected.csv", "CSV (*.csv)")
         if chosen:
             self._review.save(chosen)
 
@@ -162,8 +161,7 @@ class NextPhotosDialog(Dialog):
         self.list.setCurrentRow(0)
 
     def _on_save(self) -> None:
-        start = str(Path.home() / "label-next.csv")
-        chosen = ask_target(self, tr("Save list"), start, "CSV (*.csv)")
+        chosen = ask_target(self, tr("Save list"), "label-next.csv", "CSV (*.csv)")
         if chosen:
             try:
                 write_file(Path(chosen), csv_text([["path"], *([path] for path in self._paths)]))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from functools import partial
 from typing import Final
 
 from PySide6.QtCore import QPointF, Qt, Signal
@@ -25,7 +27,7 @@ from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.fields import Slider
 from app.widgets.layouts import column, row
 from app.widgets.overlays import painted
-from app.widgets.parts import Dialog, button, label, named, switch
+from app.widgets.parts import Dialog, button, confirm, label, named, switch
 from app.widgets.photo_view import PhotoView
 from core.percent import percent
 
@@ -45,8 +47,7 @@ class BrushDialog(Dialog):
     def __init__(self, parent: QWidget, photos: Thumbnails, path: str, area: Mask, automatic: Mask) -> None:
         super().__init__(parent, tr("Edit diseased area"), 680, 780)
         self.area, self._automatic = area, automatic
-        self._history: list[Mask] = []
-        self._undone: list[Mask] = []
+        self._history, self._undone = deque[Mask](maxlen=UNDO_STEPS), deque[Mask]()
         self.photo = PhotoView(tr("Photo only"))
         self.photo.setMinimumSize(280, 280)
         self.photo.request(photos, path)
@@ -57,14 +58,14 @@ class BrushDialog(Dialog):
         self.grade = label("", "muted")
         self.size_ = Slider(tr("Size of the brush"), *RADII, round(1000 * self.canvas.radius))
         self.size_.valueChanged.connect(self._on_size)
-        self.undo = button(tr("Undo"), self._on_undo)
-        self.redo = button(tr("Redo"), self._on_redo)
+        self.undo = button(tr("Undo"), partial(self._step, self._history, self._undone))
+        self.redo = button(tr("Redo"), partial(self._step, self._undone, self._history))
         self.automatic = button(tr("Reset to automatic"), self._on_automatic, "flat",
                                 tr("Discard the edits; Undo restores them"))  # fmt: skip
         self.fit = button(tr("Whole photo"), lambda: self.photo.zoom_to(1.0), "flat", tr("Zoom out") + " (0)")
         for keys, act in (
-            (QKeySequence.StandardKey.Undo, self._on_undo), ("Ctrl+Shift+Z", self._on_redo), ("Ctrl+Y", self._on_redo),
-            ("0", self.fit.click),
+            (QKeySequence.StandardKey.Undo, self.undo.click), ("Ctrl+Shift+Z", self.redo.click),
+            ("Ctrl+Y", self.redo.click), ("0", self.fit.click),
         ):  # fmt: skip
             QShortcut(QKeySequence(keys), self, act)
         self.photo.moved.connect(self._on_moved)
@@ -88,24 +89,18 @@ class BrushDialog(Dialog):
         ))  # fmt: skip
 
     def _on_began(self) -> None:
-        self._history = [*self._history[1 - UNDO_STEPS :], self.area]
-        self._undone = []
+        self._history.append(self.area)
+        self._undone.clear()
 
     def _on_touched(self, y: float, x: float) -> None:
         self.area = self.area.paint(y, x, self.canvas.radius, PAINTED[self.tools.checkedId()])
         self._show()
 
-    def _on_undo(self) -> None:
-        if self._history:
-            self._undone.append(self.area)
-            self.area = self._history.pop()
-            self._show()
-
-    def _on_redo(self) -> None:
-        if self._undone:
-            self._history.append(self.area)
-            self.area = self._undone.pop()
-            self._show()
+    def _step(self, source: deque[Mask], target: deque[Mask]) -> None:
+        """Show the last mask of `source`; `target` gets the one shown until now."""
+        target.append(self.area)
+        self.area = source.pop()
+        self._show()
 
     def _on_automatic(self) -> None:
         self._on_began()
@@ -119,6 +114,11 @@ class BrushDialog(Dialog):
     def _on_size(self, value: int) -> None:
         self.canvas.radius = value / 1000
         self.canvas.update()
+
+    def reject(self) -> None:
+        """Close without the edits; Escape, pressed for another reason, must not discard them at once."""
+        if not self._history or confirm(self, tr("Discard the edits?"), tr("Unfinished work is lost."), tr("Discard")):
+            super().reject()
 
     def _on_keep(self) -> None:
         self.corrected.emit(self.area if self.area.corrected else None)

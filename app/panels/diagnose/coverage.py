@@ -8,7 +8,7 @@ from typing import Final
 
 from PySide6.QtCore import QSignalBlocker, Qt
 from PySide6.QtGui import QAction, QKeySequence
-from PySide6.QtWidgets import QCheckBox, QTableView, QWidget
+from PySide6.QtWidgets import QCheckBox, QWidget
 
 from app.panels.diagnose.start_page import crop_name
 from app.paths import Settings
@@ -19,7 +19,7 @@ from app.viewmodels.result import PLANT, PhotoResult
 from app.widgets.fields import ComboBox, Slider
 from app.widgets.layouts import Flow, column, holding, row
 from app.widgets.parts import Slot, label, named
-from app.widgets.table_view import selected_rows
+from app.widgets.table_view import Table
 from core.diagnosis.known_crop import list_crops
 from core.diagnosis.thresholds import COVERAGE, UNFAMILIAR_REJECTED, UNTESTED, CoveragePoint, at_coverage
 from core.percent import percent
@@ -115,7 +115,7 @@ def crop_choice(model: DiagnosisModel) -> ComboBox:
     return choice
 
 
-def plant_choice(plants: Plants, table: QTableView, remove: Callable[[Sequence[PhotoResult]], None]) -> ComboBox:
+def plant_choice(plants: Plants, table: Table, remove: Callable[[Sequence[PhotoResult]], None]) -> ComboBox:
     """The choice; `table` gets the commands, in a menu of its own with `remove`, and its column."""
     choice = named(ComboBox(), tr("Plants"))
     choice.setToolTip(tr("One diagnosis of all photos of a plant: of a folder, or each within a minute of the one "
@@ -128,10 +128,8 @@ def plant_choice(plants: Plants, table: QTableView, remove: Callable[[Sequence[P
     for text, keys, change in ((together, "Ctrl+G", plants.group), (apart, "Ctrl+Shift+G", plants.ungroup),
                                (tr("Remove from the list"), "Del", remove)):  # fmt: skip
         action = QAction(text, table, shortcut=QKeySequence(keys), shortcutContext=Qt.ShortcutContext.WidgetShortcut)
-        action.triggered.connect(lambda _=False, change=change: change(selected_rows(table)))
+        action.triggered.connect(lambda _=False, change=change: change(table.selected_rows()))
         table.addAction(action)
-    table.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
-    table.setSelectionMode(QTableView.SelectionMode.ExtendedSelection)
     table.horizontalHeader().moveSection(PLANT, 1)
     table.horizontalHeader().setMaximumSectionSize(LONGEST)
     return choice

@@ -17,7 +17,7 @@ from app.viewmodels.rows_model import RowsModel
 from app.widgets.layouts import column, row
 from app.widgets.notice import Notice
 from app.widgets.parts import Dialog, button, label
-from app.widgets.table_view import selected, sorted_view
+from app.widgets.table_view import Table
 from core.diagnosis.model_identity import read_identity, rename_model
 from core.errors import LeafClinicError
 
@@ -32,7 +32,7 @@ class ModelsDialog(Dialog):
         super().__init__(parent, tr("Models"), 760, 420)
         self._settings = settings
         self.rows = RowsModel(columns(), self)
-        self.table = sorted_view(self.rows, tr("Models"))
+        self.table = Table(self.rows, tr("Models"))
         self.table.selectionModel().currentChanged.connect(lambda *_: self._on_selection())
         self.notice = Notice()
         self.purpose = label("", "muted", wrap=True)
@@ -62,7 +62,7 @@ class ModelsDialog(Dialog):
         self._on_selection()
 
     def _on_selection(self) -> None:
-        one: KnownModel | None = selected(self.table)
+        one: KnownModel | None = self.table.selected()
         self.purpose.setText(sentence(one.purpose) if one is not None else "")
         self._use.setEnabled(one is not None)
         self._adapt.setEnabled(one is not None)
@@ -70,7 +70,7 @@ class ModelsDialog(Dialog):
         self._forget.setEnabled(one is not None and one.origin == IMPORTED)
 
     def _with_selected(self, act: Callable[[KnownModel], object]) -> Callable[[], object]:
-        return lambda: act(one) if (one := selected(self.table)) is not None else None
+        return lambda: act(one) if (one := self.table.selected()) is not None else None
 
     def _on_adapt(self, one: KnownModel) -> None:
         dialog = AdaptationDialog(self, self._settings, one)

@@ -29,7 +29,7 @@ from app.widgets.layouts import GAP, PAGE, Flow, column, holding, row, stack
 from app.widgets.notice import Notice, PreparationBar, follow_writing
 from app.widgets.parts import Slot, action_button, ask_target, button, header, label, progress_bar
 from app.widgets.photo_view import PhotoDialog
-from app.widgets.table_view import selected, sorted_view
+from app.widgets.table_view import Table
 from core.diagnosis.model_identity import unnamed
 from core.errors import LeafClinicError
 
@@ -54,7 +54,7 @@ class DiagnosePanel(QWidget):
         self._newest = -1  # row of a new photo that is not shown yet
         self.detail = DetailPane(photos)
         self.coverage = CoverageBar(model, settings)
-        self.table = sorted_view(model.rows, tr("Results"))
+        self.table = Table(model.rows, tr("Results"), several=True)
         self.table.horizontalHeader().setMinimumSectionSize(120)
         self.table.setMinimumHeight(4 * self.table.verticalHeader().defaultSectionSize())  # header and two photos
         self.known_crop = crop_choice(model)
@@ -188,7 +188,7 @@ class DiagnosePanel(QWidget):
 
     def _on_large(self) -> None:
         """Show the selected photo without overlays, as large as the screen allows."""
-        result: PhotoResult | None = selected(self.table)
+        result: PhotoResult | None = self.table.selected()
         if result is not None:
             PhotoDialog(self, result.path, verdict_text(result)).open()
 
@@ -237,7 +237,7 @@ class DiagnosePanel(QWidget):
         return tr("{shown} of {total} results", shown=f"{shown:,}", total=f"{total:,}")
 
     def _show_selected(self) -> None:
-        self._show(selected(self.table))
+        self._show(self.table.selected())
 
     def _on_plants(self) -> None:
         self.table.setColumnHidden(PLANT, not self._model.plants.found)
@@ -276,4 +276,5 @@ class DiagnosePanel(QWidget):
         if chosen:
             rows = self._model.plants.with_plants(self._model.rows.shown_rows())
             crop = [self.known_crop.currentText()] if self._model.verdicts.known_crop else []
+            self._model.plants.changes.setClean()
             self._writing.start(kind, chosen, rows, remarks=[*crop, self.coverage.slider.accessibleDescription()])

@@ -47,10 +47,8 @@ class GalleryDialog(Dialog):
         taken = tr("{truth}, predicted as {predicted}", **names)
         title = tr("{truth}, correct", **names) if truth == predicted else taken
         super().__init__(parent, title, 1080, 720)
-        self._document, self._predicted = document, predicted
-        self._pictures = pictures[1]
+        self._document, self._predicted, self._pictures, self._asked = document, predicted, pictures[1], photos
         self._results: dict[int, PhotoResult] = {}
-        self._asked = photos
         self._model = DiagnosisModel(self)
         self._model.crop = False  # the matrix counts predictions for whole photos
         self.photos = PhotoModel()
@@ -123,7 +121,7 @@ class GalleryDialog(Dialog):
         looking = self._model.working or not self._model.ready
         text = count(len(self._results), "{n} photo", "{n} photos") + tr(", most confident first.")
         waiting = tr("Evaluating the {n} validation photos of this class with the best model…", n=len(self._asked))
-        self.state.setText(waiting + " " + text if looking else text)
+        self.state.setText(waiting if looking else text)
 
     def _selected(self) -> np.ndarray:
         return self.photos.rows[self.grid.selected_rows()]

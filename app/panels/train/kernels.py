@@ -19,7 +19,7 @@ from app.widgets.bars import BarDelegate
 from app.widgets.layouts import TAB, column, splitter, stack
 from app.widgets.parts import EmptyPlace, card
 from app.widgets.roofline import Point, Roof, Roofline
-from app.widgets.table_view import sorted_view
+from app.widgets.table_view import Table
 from core.device import KernelTime
 from core.percent import percent
 
@@ -97,7 +97,7 @@ class KernelTimesPane(QWidget):
         super().__init__()
         self._times: Sequence[KernelTime] = ()
         self.model = RowsModel(columns(), self)
-        self.table = sorted_view(self.model, tr("Kernel times"), stretch=0)
+        self.table = Table(self.model, tr("Kernel times"), stretch=0)
         self.table.horizontalHeader().setMinimumSectionSize(70)
         self.table.setTextElideMode(Qt.TextElideMode.ElideLeft)  # layers differ at their end
         self._bars = BarDelegate(self.table, SHARE)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import QAbstractItemView, QInputDialog, QPushButton, QWidget
+from PySide6.QtWidgets import QInputDialog, QPushButton, QWidget
 
 from app.translation import count, tr
 from app.viewmodels.row_order import Column
@@ -15,7 +15,7 @@ from app.viewmodels.rows_model import RowsModel
 from app.viewmodels.runs import RunSummary, delete_run, list_runs, rename_run
 from app.widgets.layouts import TAB, Flow, column, holding, stack
 from app.widgets.parts import EmptyPlace, button, confirm, open_file
-from app.widgets.table_view import selected_rows, sorted_view
+from app.widgets.table_view import Table
 from core.errors import StorageError
 from core.percent import percent
 
@@ -34,9 +34,8 @@ class RunsPane(QWidget):
         super().__init__()
         self._place, self._going = place, going
         self.model = RowsModel(_columns(going), self)
-        self.table = sorted_view(self.model, tr("Runs"), stretch=6)
+        self.table = Table(self.model, tr("Runs"), stretch=6, several=True)
         self.table.horizontalHeader().setMinimumSectionSize(70)
-        self.table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.table.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
         self._resume = self._button(tr("Resume"), lambda run: self.resume_asked.emit(run.folder))
         self._diagnose = self._button(tr("Diagnose with this model"),
@@ -64,7 +63,7 @@ class RunsPane(QWidget):
         self._on_selection()
 
     def selected_runs(self) -> list[RunSummary]:
-        return selected_rows(self.table)
+        return self.table.selected_rows()
 
     def _present_runs(self) -> list[RunSummary]:
         """The selected runs; none, with a message, if another program moved or deleted one of them."""
