@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ import pyqtgraph as pg
 from pyqtgraph.exporters import ImageExporter
 from pyqtgraph.graphicsItems.ScatterPlotItem import drawSymbol
 from PySide6.QtCore import QBuffer, QSize, Qt
-from PySide6.QtGui import QColor, QIcon, QPainter, QPen, QPixmap
+from PySide6.QtGui import QColor, QIcon, QKeySequence, QPainter, QPen, QPixmap, QShortcut
 from PySide6.QtSvg import QSvgGenerator
 from PySide6.QtWidgets import QCheckBox, QGraphicsItem
 
@@ -30,6 +31,12 @@ STYLES: Final = (Qt.PenStyle.SolidLine, Qt.PenStyle.DashLine, Qt.PenStyle.DotLin
 SYMBOLS: Final = ("o", "t", "s", "d", "+", "x", "star", "p")
 PLAIN: Final = ("each step", "learning rate")
 """Curves without markers."""
+VIEW_KEYS: Final = {
+    "+": (0.8, 0, 0), "=": (0.8, 0, 0), "-": (1.25, 0, 0), "Left": (1, -0.1, 0), "Right": (1, 0.1, 0),
+    "Up": (1, 0, 0.1), "Down": (1, 0, -0.1),
+}  # fmt: skip
+"""Factor of the visible range, and shares of it to the right and up."""
+WHILE_FOCUSED: Final = Qt.ShortcutContext.WidgetWithChildrenShortcut
 SAMPLE: Final = QSize(30, 10)
 IMAGE_WIDTH: Final = 1600
 
@@ -55,6 +62,10 @@ class CurvePlot(Wrapping):
         self._range = (0.0, 0.0, 0.0)
         self._zoomed = False
         self.plot.getViewBox().sigRangeChangedManually.connect(self._on_zoomed)
+        self.plot.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        for key, (factor, right, up) in VIEW_KEYS.items():
+            QShortcut(QKeySequence(key), self.plot, partial(self._look, factor, right, up), context=WHILE_FOCUSED)
+        QShortcut(QKeySequence("0"), self.plot, self.reset_zoom, context=WHILE_FOCUSED)
         for axis in map(self.plot.getAxis, SIDES):
             axis.enableAutoSIPrefix(False)  # a loss of 0.0004 is not 0.4 thousandths
         self._cache_axes(QGraphicsItem.CacheMode.DeviceCoordinateCache)
@@ -109,6 +120,12 @@ class CurvePlot(Wrapping):
             self._range = wanted
             self.plot.setXRange(0.0, wanted[0], padding=0.02)
             self.plot.setYRange(*wanted[1:], padding=0.06)  # space for a marker and the last value
+
+    def _look(self, factor: float, right: float, up: float) -> None:
+        """Show `factor` times the range, moved by shares of it."""
+        view, self._zoomed = self.plot.getViewBox(), True
+        view.scaleBy((factor, factor))
+        view.translateBy(x=right * view.viewRect().width(), y=up * view.viewRect().height())
 
     def _on_zoomed(self) -> None:
         self._zoomed = True

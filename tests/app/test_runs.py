@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import numpy as np
 import pytest
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QInputDialog, QMessageBox, QWidget
 
 from app import paths
@@ -127,6 +128,17 @@ def test_axes_seldom_change_and_always_hold_the_curves(qtbot, qapp):
     assert len(set(ranges)) < 40
     plot.boxes["validation"].click()
     assert plot.plot.getViewBox().viewRange()[1][1] < 3
+    with qtbot.waitActive(plot):
+        plot.show()
+    plot.plot.setFocus()
+    found = []
+    for key in (Qt.Key.Key_Plus, Qt.Key.Key_Right, Qt.Key.Key_Down, Qt.Key.Key_0):
+        qtbot.keyClick(plot.plot, key)
+        found.append(plot.plot.getViewBox().viewRect().getRect())
+    (near, right, down, whole) = found
+    assert (right[2], down[2], 0.8 * whole[2]) == pytest.approx((near[2],) * 3)
+    assert whole[0] < near[0] < right[0]
+    assert down[1] < right[1]
 
 
 def test_a_range_is_never_empty():

@@ -40,7 +40,7 @@ class CurvesPane(QWidget):
     def _page(self) -> QWidget:
         split = splitter(card(self.plots["loss"]), card(self.plots["accuracy"]))
         split.setChildrenCollapsible(False)
-        hint = label(tr("Drag: move. Wheel: zoom. Click a name: hide it."), "caption")
+        hint = label(tr("Drag or arrow keys: move. Wheel, plus or minus: zoom. Click a name: hide it."), "caption")
         hint.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
         reset = button(tr("Whole curve"), self.reset_zoom, "flat", tr("Reset the zoom"))
         export = button(tr("Export…"), self._on_export, "flat", tr("Save the visible curves as PNG, SVG or CSV"))
