@@ -7,6 +7,7 @@ this one loads them.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -136,10 +137,10 @@ def _let_compile(waiting: deque[str], given: list[str], answered: list[str]) -> 
 def main() -> int:
     """Run as the second process: compile the kernels named on standard input, one reply a line, until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
-    for line in sys.stdin:
-        compile_kernel(line.strip())
-        sys.stdout.write("done\n")
-        sys.stdout.flush()
+    with contextlib.suppress(BrokenPipeError):  # the parent process was killed
+        for line in sys.stdin:
+            compile_kernel(line.strip())
+            os.write(1, b"done\n")
     return 0
 
 
