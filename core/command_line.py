@@ -9,7 +9,6 @@ import io
 import json
 import math
 import os
-import re
 import signal
 import sys
 import tomllib
@@ -212,10 +211,9 @@ def change_settings(config: RunConfig, changes: Mapping[str, Any], found: list[P
 def read_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[Problem]]:
     """Parse the arguments, ~ as home folder; `given` names those set. Unknown ones are problems. Raises InputError."""
     errors = io.StringIO()
-    if "--" in argv:  # where argparse accepts it depends on Python's version
-        at = argv.index("--")
-        argv = [*argv[:at], *(f"{OPERAND}{text}" for text in argv[at + 1 :])]
-    argv = [f"{text[:-2]}{OPERAND}--" if re.fullmatch("--[^=]+=--", text) else text for text in argv]
+    at = [*argv, "--"].index("--")  # where argparse accepts it depends on Python's version
+    argv = [*argv[:at], *(f"{OPERAND}{text}" for text in argv[at + 1 :])]
+    argv = [f"{text[:-2]}{OPERAND}--" if text[:1] == "-" and text.partition("=")[2] == "--" else text for text in argv]
     try:
         with contextlib.redirect_stderr(errors):
             arguments, unknown = parser.parse_known_intermixed_args(argv)

@@ -125,9 +125,7 @@ class RunView:
             return float("nan")
         a_step = float(np.mean(self._steps.column("seconds")[-RECENT:]))
         left = max(self.total_steps - self.step, 0)
-        beyond = 0.0
-        if len(self._epochs):
-            beyond = max(self._epochs.last("seconds") - a_step * self.started.steps_per_epoch, 0.0)
+        beyond = max(self._epochs.last("seconds") - a_step * self.started.steps_per_epoch, 0.0) if self._epochs else 0.0
         return left * a_step + beyond * left / max(self.started.steps_per_epoch, 1)
 
     @property
@@ -230,7 +228,6 @@ def read_run(folder: Path) -> RunView:
         view.started = replace(view.started, folder=str(folder))
     if (end := view.finished) is not None:
         from core.training.run_folder import REPORT  # not at the start, which it would slow down
-
         model, report = end.model_path and str(folder / BEST), end.report_path and str(folder / REPORT)
         view.finished = replace(end, model_path=model, report_path=report)
     return view

@@ -7,7 +7,6 @@ this one loads them.
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
 import sys
@@ -137,10 +136,10 @@ def _let_compile(waiting: deque[str], given: list[str], answered: list[str]) -> 
 def main() -> int:
     """Run as the second process: compile the kernels named on standard input, one reply a line, until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
-    with contextlib.suppress(BrokenPipeError):  # the parent process was killed
+    with contextlib.suppress(BrokenPipeError), open(1, "wb", buffering=0) as answers:  # the parent may be killed
         for line in sys.stdin:
             compile_kernel(line.strip())
-            os.write(1, b"done\n")
+            answers.write(b"done\n")
     return 0
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, fields
-from itertools import repeat, starmap
 from pathlib import Path
 from types import UnionType
 from typing import Any, Final, TypeAlias, get_args, get_type_hints
@@ -210,10 +209,7 @@ def to_line(event: Event) -> str:
 def from_line(line: str) -> Event:
     """Parse an event. Raises ValueError if the line is not an event."""
     raw = mapping(parse_json(line))
-    try:
-        event: Event = _read(EVENTS[str(raw.pop("event", ""))], raw)
-    except KeyError as error:
-        raise ValueError(f"not an event: {line[:80]}") from error
+    event: Event = _read(EVENTS.get(str(raw.pop("event", ""))), raw)
     return event
 
 
@@ -223,15 +219,15 @@ def _read(kind: Any, value: Any) -> Any:
         return value
     if kind in TYPES:
         raw = mapping(value)
-        return kind(**{f.name: _read(TYPES[kind][f.name], raw[_written(f.name)]) for f in fields(kind)
+        return kind(**{f.name: _read(TYPES[kind][f.name], raw.get(_written(f.name))) for f in fields(kind)
                        if _written(f.name) in raw or f.default is MISSING})  # fmt: skip
     inner = get_args(kind)
     if isinstance(kind, UnionType):
         return None if value is None else _read(inner[0], value)
     if not inner or not isinstance(value, list):
         raise SchemaError(f"{value!r:.40} is not of the type {kind}")
-    kinds = repeat(inner[0], len(value)) if inner[-1] is Ellipsis else inner
-    return tuple(starmap(_read, zip(kinds, value, strict=True)))
+    kinds = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+    return tuple(_read(*pair) for pair in zip(kinds, value, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

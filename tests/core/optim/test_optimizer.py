@@ -33,7 +33,6 @@ def test_state_has_the_moments_and_the_average_only_where_wanted():
     weights = np.ones(3)
     assert initial_state(Optimizer("adamw", average=0.9), weights).keys() == {"first", "second", "average"}
     right = {"first": weights, "step": np.array(1)}
-    reference.check_state(right, ["first"], 3)
     for name, other in (("first", [1]), *(("step", step) for step in (-1, 1.0, [1], None))):
         with pytest.raises(ModelFileError, match=f"'{name}' is not there, or has"):
             reference.check_state({**right, name: np.array(other)}, ["first"], 3)
