@@ -68,7 +68,7 @@ class Settings:
     def paths(self, name: str) -> list[str]:
         """A list of files and folders, those that still exist and can be reached."""
         value: Any = self._store.value(name, [])
-        known = [value] if isinstance(value, str) else list(value or [])
+        known = value if isinstance(value, list) else [value or ""]
         return [p for p in map(str, known) if os.path.exists(p)]
 
     def sync(self) -> None:

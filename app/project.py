@@ -124,8 +124,8 @@ def dataset_source(data: str) -> str:
     """The photos of a run as they were opened; `data` may be their project's manifest."""
     path = Path(data)
     if path.name == MANIFEST:
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            return str(json.loads((path.parent / FILE).read_text("utf-8"))["source"])
+        with contextlib.suppress(InputError):
+            return read_edits(path.parent).source or data
     return data
 
 

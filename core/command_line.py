@@ -59,7 +59,7 @@ AUTOMATIC: Final = {"batch_size": 0, "threads": 0}
 CROWDED: Final = ("This computer has too little free memory or too many threads. Close other programs, then try "
                   "again.")  # fmt: skip
 OPERAND: Final = "\0"
-"""Starts an argument behind ``--`` while the arguments are parsed, so that it is not taken for an option."""
+"""Starts an argument behind ``--``, and a value ``--``, while arguments are parsed, which take them for options."""
 
 WRITERS: Final = {**dict.fromkeys(EXTENSIONS, ("png",)), ".safetensors": ("out", "model_file"), ".onnx": ("onnx",),
                   ".csv": ()}
@@ -212,9 +212,9 @@ def change_settings(config: RunConfig, changes: Mapping[str, Any], found: list[P
 def read_arguments(parser: argparse.ArgumentParser, argv: Sequence[str]) -> tuple[argparse.Namespace, list[Problem]]:
     """Parse the arguments, ~ as home folder; `given` names those set. Unknown ones are problems. Raises InputError."""
     errors = io.StringIO()
-    if "--" in argv:  # where argparse accepts it depends on Python's version
-        at = argv.index("--")
-        argv = [*argv[:at], *(f"{OPERAND}{text}" for text in argv[at + 1 :])]
+    at = [*argv, "--"].index("--")  # where argparse accepts it depends on Python's version
+    argv = [*argv[:at], *(f"{OPERAND}{text}" for text in argv[at + 1 :])]
+    argv = [f"{text[:-2]}{OPERAND}--" if text[:1] == "-" and text.partition("=")[2] == "--" else text for text in argv]
     try:
         with contextlib.redirect_stderr(errors):
             arguments, unknown = parser.parse_known_intermixed_args(argv)

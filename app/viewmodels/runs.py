@@ -125,9 +125,7 @@ class RunView:
             return float("nan")
         a_step = float(np.mean(self._steps.column("seconds")[-RECENT:]))
         left = max(self.total_steps - self.step, 0)
-        beyond = 0.0
-        if len(self._epochs):
-            beyond = max(self._epochs.last("seconds") - a_step * self.started.steps_per_epoch, 0.0)
+        beyond = max(self._epochs.last("seconds") - a_step * self.started.steps_per_epoch, 0.0) if self._epochs else 0.0
         return left * a_step + beyond * left / max(self.started.steps_per_epoch, 1)
 
     @property
@@ -204,7 +202,7 @@ def list_runs(place: Path) -> list[RunSummary]:
     """Runs in a folder, newest first; unreadable ones are skipped."""
     found = []
     for folder in place.iterdir() if place.is_dir() else ():
-        with suppress(OSError, ValueError, AttributeError):
+        with suppress(OSError, ValueError, LookupError, TypeError, OverflowError):
             config = mapping(parse_json((folder / CONFIG).read_bytes()))
             found.append((folder.stat().st_mtime, _summary(folder, config)))
     return [summary for _, summary in sorted(found, key=lambda pair: -pair[0])]
@@ -229,7 +227,8 @@ def read_run(folder: Path) -> RunView:
     if view.started is not None:
         view.started = replace(view.started, folder=str(folder))
     if (end := view.finished) is not None:
-        model, report = (path and str(folder / Path(path).name) for path in (end.model_path, end.report_path))
+        from core.training.run_folder import REPORT  # not at the start, which it would slow down
+        model, report = end.model_path and str(folder / BEST), end.report_path and str(folder / REPORT)
         view.finished = replace(end, model_path=model, report_path=report)
     return view
 

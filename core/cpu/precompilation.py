@@ -136,10 +136,10 @@ def _let_compile(waiting: deque[str], given: list[str], answered: list[str]) -> 
 def main() -> int:
     """Run as the second process: compile the kernels named on standard input, one reply a line, until it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
-    for line in sys.stdin:
-        compile_kernel(line.strip())
-        sys.stdout.write("done\n")
-        sys.stdout.flush()
+    with contextlib.suppress(BrokenPipeError), open(1, "wb", buffering=0) as answers:  # the parent may be killed
+        for line in sys.stdin:
+            compile_kernel(line.strip())
+            answers.write(b"done\n")
     return 0
 
 

@@ -172,10 +172,9 @@ def average_views(answers: Array, views: int) -> Array:
     """
     if views == 1:
         return answers
-    plain, mirrored = answers[0::2], answers[1::2]
-    if answers.ndim == 4:
-        mirrored = mirrored[:, :, ::-1]
-    return np.asarray((plain + mirrored) / 2)
+    mirrored = answers[1::2, :, ::-1] if answers.ndim == 4 else answers[1::2]
+    with np.errstate(over="ignore"):  # of a damaged model, whose outputs are then refused
+        return np.asarray((answers[0::2] + mirrored) / 2)
 
 
 def read_network(path: Path) -> ModelFile:

@@ -140,11 +140,10 @@ def read_table(path: Path) -> tuple[dict[str, Any], Entries]:
         head = READ(parse_json(path.read_bytes()))
         entries: Entries = {}
         for case in head.pop("cases"):
-            if len(case["size"]) != 3:
-                raise SchemaError(f"size: {case['size']} must be three numbers")
-            entries[Key(case["kind"], case["size"])] = {
-                name: Measured(**measured) for name, measured in case["candidates"].items()
-            }
+            if len(case["size"]) != 3 or 0 in case["size"]:
+                raise SchemaError(f"size: {case['size']} must be three numbers above 0")
+            candidates = case["candidates"].items()
+            entries[Key(case["kind"], case["size"])] = {name: Measured(**found) for name, found in candidates}
     except (SchemaError, OSError) as error:
         raise InputError(
             f"{path} is not a tuning table: {error}. Remove the file, then measure again with: leafclinic lab tune"

@@ -72,11 +72,11 @@ def initial_state(optimizer: Optimizer, weights: Array) -> dict[str, Array]:
 
 
 def check_state(state: Arrays, names: Iterable[str], size: int) -> None:
-    """Raise ModelFileError unless a state from a file has these arrays of `size` numbers."""
-    for name in names:
-        if name not in state or np.shape(state[name]) != (size,):
-            raise ModelFileError(f"The optimizer state in this checkpoint does not fit: {name!r} is not there or not "
-                                 f"{size} numbers long. It belongs to other settings.")
+    """Raise ModelFileError unless a state from a file has these arrays of `size` numbers, and its step."""
+    wrong, step = [name for name in names if np.shape(state.get(name, 0)) != (size,)], np.asarray(state.get("step"))
+    if wrong or step.dtype.kind != "i" or step.ndim or step < 0:
+        raise ModelFileError(f"The optimizer state in this checkpoint does not fit: {[*wrong, 'step'][0]!r} is not "
+                             "there, or has another size or type. It belongs to other settings.")
 
 
 def gradient_norm(gradient: Array) -> float:

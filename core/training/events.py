@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, Final, TypeAlias, get_args
+from types import UnionType
+from typing import Any, Final, TypeAlias, get_args, get_type_hints
 
 from core.device import KernelTime
-from core.schema import mapping, parse_json
+from core.schema import SchemaError, mapping, parse_json
 from core.text import json_line
 
 STAGES: Final = {
@@ -196,6 +197,7 @@ def _written(name: str) -> str:
 
 
 EVENTS: Final[Mapping[str, Any]] = {_written(kind.__name__): kind for kind in get_args(Event)}
+TYPES: Final = {kind: get_type_hints(kind) for kind in (KernelTime, *EVENTS.values())}
 
 
 def to_line(event: Event) -> str:
@@ -207,25 +209,25 @@ def to_line(event: Event) -> str:
 def from_line(line: str) -> Event:
     """Parse an event. Raises ValueError if the line is not an event."""
     raw = mapping(parse_json(line))
-    kind = EVENTS.get(str(raw.pop("event", "")))
-    if kind is None:
-        raise ValueError(f"not an event: {line[:80]}")
-    try:
-        values = {f.name: _freeze(raw[_written(f.name)]) for f in fields(kind)
-                  if _written(f.name) in raw or f.default is MISSING}  # fmt: skip
-        if kind is KernelTimes:
-            values["times"] = tuple(KernelTime(**row) for row in values["times"])
-        event: Event = kind(**values)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"not an event: {line[:80]}") from error
+    event: Event = _read(EVENTS.get(str(raw.pop("event", ""))), raw)
     return event
 
 
-def _freeze(value: Any) -> Any:
-    """Lists as tuples, which the fields of events have."""
-    if not isinstance(value, list):
+def _read(kind: Any, value: Any) -> Any:
+    """A value from JSON as a field of this type, lists as tuples. Raises ValueError if it is of another type."""
+    if type(value) is kind or (kind is float and type(value) is int):
         return value
-    return tuple(tuple(row) if isinstance(row, list) else row for row in value)
+    if kind in TYPES:
+        raw = mapping(value)
+        return kind(**{f.name: _read(TYPES[kind][f.name], raw.get(_written(f.name))) for f in fields(kind)
+                       if _written(f.name) in raw or f.default is MISSING})  # fmt: skip
+    inner = get_args(kind)
+    if isinstance(kind, UnionType):
+        return None if value is None else _read(inner[0], value)
+    if not inner or not isinstance(value, list):
+        raise SchemaError(f"{value!r:.40} is not of the type {kind}")
+    kinds = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+    return tuple(_read(*pair) for pair in zip(kinds, value, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

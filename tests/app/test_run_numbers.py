@@ -46,10 +46,11 @@ def test_the_matrix_counts_the_epoch_of_the_best_validation_and_the_result_says_
     assert shown(panel, "best") == "90.0\u00a0%"
     assert panel.confusion.model.counts == BEST.confusion, "the model behind a cell's photos is that epoch's"
     assert "90.0\u00a0% (epoch 2)" in panel.confusion._title.text()
-    several = RunView()
-    several.read([STARTED, replace(BEST, confusion=())])
-    panel.confusion.show_run(several)
-    assert panel.confusion._matrix.isHidden(), "of several labels there is no matrix"
+    other = RunView()
+    for event, hidden in ((BEST, False), (replace(BEST, confusion=()), True)):  # several labels have no matrix
+        other.read([replace(STARTED, classes=("c", "d")), event])
+        panel.confusion.show_run(other)
+        assert (panel.confusion.model.classes, panel.confusion._matrix.isHidden()) == (("c", "d"), hidden)
     model.view.read([replace(JUDGED, words=(JUDGED.words[0], "By place: lab photos 33.3 %.")), END])
     panel.tabs.setCurrentWidget(panel.outcome)
     panel.redraw()

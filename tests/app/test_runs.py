@@ -78,19 +78,22 @@ def log(folder, *events):
 
 
 def test_runs_are_listed_with_what_they_reached_also_where_a_crash_tore_the_log(tmp_path):
-    done = RunFinished("completed", 20, 1, 0.9, None, "/run/best.safetensors", "", 1.0)
+    done = RunFinished("completed", 20, 1, 0.9, None, "/run/best.safetensors", "/run/other.exe", 1.0)
     write_run(tmp_path / "first", STARTED, epoch(0), epoch(1, 0.9), done)
     write_run(tmp_path / "second", STARTED, *steps(1, 5), epoch(0), torn='{"event": "Step')
     (tmp_path / "first" / "best.safetensors").touch()
+    for file, text in (("metrics.csv", "memory_bytes\n1\n"), ("config.json", '{"epochs": []}')):
+        write_run(tmp_path / file)
+        (tmp_path / file / file).write_text(text)
     (tmp_path / "no run").mkdir()
     runs = {run.name: run for run in list_runs(tmp_path)}
     assert set(runs) == {"first", "second"}
     assert (runs["first"].accuracy, runs["first"].epochs_done, runs["first"].finished) == (0.9, 2, True)
     assert runs["first"].model == STARTED.model, "a run from a pretrained model has that one's network"
-    assert runs["first"].model_path
     assert (runs["second"].finished, runs["second"].model_path) == (False, "")
     assert (read_run(tmp_path / "second").step, list_runs(tmp_path / "nowhere")) == (5, [])
-    assert read_run(tmp_path / "first").finished.model_path == runs["first"].model_path, "also of a run that was moved"
+    end, report = read_run(tmp_path / "first").finished, str(tmp_path / "first" / "report.html")
+    assert (end.model_path, end.report_path) == (runs["first"].model_path, report), "also of a run that was moved"
 
 
 def test_every_plot_shows_the_whole_run_while_it_grows(qtbot, qapp):
@@ -165,6 +168,8 @@ def test_the_cells_of_a_run_need_its_files_and_photos_also_edited_and_moved_ones
     write_edits(tmp_path, Edits(source="/photos/tomatoes"))
     assert dataset_name(str(tmp_path / MANIFEST)) == "tomatoes"
     assert dataset_name(str(tmp_path / "other" / MANIFEST)) == "other"
+    (runs / "one" / "project.json").write_text("[" * 100_000)
+    assert dataset_name(str(runs / "one" / MANIFEST)) == "one"
     ran = (replace(STARTED, folder=str(runs / "one"), classes=("c", "d")), epoch(0))
     (runs / "one" / LOG).write_text("".join(f"{to_line(event)}\n" for event in ran))
     panel = opened.window.go("train")

@@ -53,7 +53,8 @@ def test_recent_folders_are_few_and_exist(settings, tmp_path):
         settings.add_recent(str(folder))
     folders[-1].rmdir()
     settings.set("recent", ["n" * 300, None, *settings.paths("recent")])  # no file can have such a name
-    assert settings.paths("recent") == [str(f) for f in reversed(folders[2:-1])]
+    settings.set("imported", 5)
+    assert (settings.paths("recent"), settings.paths("imported")) == ([str(f) for f in reversed(folders[2:-1])], [])
 
 
 def luminance(colour):

@@ -144,7 +144,7 @@ def test_what_does_not_go_with_a_resumed_or_a_dry_run_is_refused(option, tmp_pat
     (train, "--data d --input-normalization caffe", "input-normalization: needs a pretrained model"),
     (evaluate, "m --data d --field t --mistakes t", "mistakes: t is a photo, table or model"),
     (evaluate, ". none", "There is no file none"), (evaluate, ". --mistakes split.csv", "mistakes: split.csv is a"),
-    (train, "--data t --profile t", "profile: t is"),
+    (train, "--data t --profile t", "profile: t is"), (train, "--data d --seed=-- --where=--", "seed: '--' is not a"),
     (adapt, "small --data d --out ", "out: is missing"), (adapt, "m --data d --out ./m", "out: ./m is a photo"),
     (adapt, "small --data d --out n.csv", "out: n.csv is a"), (evaluate, "m --data d --mistakes n.csv", "mistakes: n"),
     (review, "d --corrections t --out n.csv", "out: n.csv is"), (review, "d --corrections t --out m.onnx", "out: m.o"),

@@ -16,7 +16,6 @@ from core.diagnosis.prediction import Predictor
 from core.diagnosis.spreads import SpreadStatistics
 from core.diagnosis.thresholds import SECTION
 from core.errors import LeafClinicError, ModelFileError
-from core.schema import SchemaError, parse_json
 from core.tensor_file import read_tensor_file
 from core.training.checkpoint import LAST, VERSION, read_checkpoint
 from core.training.events import from_line
@@ -114,24 +113,13 @@ def test_altered_settings_and_lines_of_a_run_are_read_or_refused(trained, tmp_pa
 
 
 @pytest.mark.parametrize("text", ["{", "", "[" * 100_000 + "]" * 100_000, "{\"a\":" * 900 + "1" + "}" * 900, "1" * 5000,
-                                  "[1, 2]", "null", "3", '{"temperature": ' + "9" * 400 + "}"])  # fmt: skip
+                                  "[1, 2]", "null", "3", '{"temperature": 9223372036854775808}', "[" * 70 + "]" * 70])
 @pytest.mark.parametrize("kind", ["model", "checkpoint"])
 def test_a_header_that_is_no_object_of_ours_is_refused(model_seed, tmp_path, text, kind):
     path = tmp_path / "m.safetensors"
     sign(path, kind, {"model": 1, "checkpoint": VERSION}[kind], text, model_seed.tensors)
     with pytest.raises(ModelFileError, match="an invalid header"):
         read_model(path) if kind == "model" else read_checkpoint(path)
-
-
-@pytest.mark.parametrize("section", [
-    {"test": {"parts": [{"name": "all"}]}}, {"data": {"sources": "a"}}, {"calibration": {"error": "small"}},
-    {"test": {"parts": [{"name": "all", "photos": 1, "right": 0.5, "interval": [0.5]}]}}, {"adapted_from": {"name": 1}},
-])  # fmt: skip
-def test_a_section_that_the_model_card_cannot_show_is_refused(model_seed, tmp_path, section):
-    path = tmp_path / "m.safetensors"
-    sign(path, "model", 1, json.dumps({**model_seed.header, "sections": section}), model_seed.tensors)
-    with pytest.raises(ModelFileError, match="an invalid header"):
-        read_model(path)
 
 
 @pytest.mark.parametrize("name", ["center", "basis", "scale"])
@@ -142,10 +130,3 @@ def test_statistics_of_features_that_are_missing_or_cut_are_refused(model_seed, 
     sign(path, "model", 1, json.dumps(model_seed.header), tensors)
     with pytest.raises(ModelFileError, match="statistics"):
         read_model(path)
-
-
-def test_numbers_and_depth_have_limits():
-    assert parse_json('{"a": [1, -9223372036854775808, 1e999]}')["a"][1] == -(2**63)
-    for text in ("9223372036854775808", "[" * 70 + "]" * 70, "nonsense"):
-        with pytest.raises(SchemaError):
-            parse_json(text)

@@ -116,7 +116,7 @@ class ConfusionPane(QWidget):
         if best is None or view.started is None:
             self._stack.setCurrentIndex(0)
             return
-        if best.confusion != self.model.counts:
+        if (view.started.classes, best.confusion) != (self.model.classes, self.model.counts):
             self.model.show_matrix(view.started.classes, best.confusion)
         about = (tr("Best validation accuracy: {share} (epoch {epoch}). The model of this epoch is kept.",
                     epoch=best.epoch + 1, share=percent(best.validation_accuracy)) if best.confusion else

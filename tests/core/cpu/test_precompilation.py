@@ -64,6 +64,13 @@ def test_a_second_process_that_ends_at_once_costs_nothing_but_time(monkeypatch):
     assert sorted(done) == ["convolution.run_pack", "tiled.run_tiled"]
 
 
+def test_a_second_process_whose_parent_was_killed_ends_without_a_word():
+    asked = subprocess.Popen(precompilation.command("compile"), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                             stderr=subprocess.PIPE, env=precompilation.child_environment())  # fmt: skip
+    asked.stdout.close()
+    assert (asked.communicate(b"tile_code.tiles\n")[1], asked.returncode) == (b"", 0)
+
+
 def test_what_stops_the_report_stops_the_compiling(monkeypatch):
     monkeypatch.setattr(precompilation, "are_compiled", lambda names: True)
     monkeypatch.setattr(precompilation, "compile_kernel", lambda name: None)

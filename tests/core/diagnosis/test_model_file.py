@@ -83,6 +83,10 @@ def test_weights_that_do_not_fit_are_named(model, tmp_path):
     ({"views": True}, "states True views"), ({"views": 2.0}, "states 2.0 views"), ({"views": "2"}, "states '2' views"),
     ({"views": None}, "states None views"), ({"graph": {}}, "cannot be read"),
     ({"figures": {"test_accuracy": "good"}}, "an invalid header"), ({"sections": 5}, "an invalid header"),
+    *(({"sections": shown}, "an invalid header") for shown in (
+        {"test": {"parts": [{"name": "all"}]}}, {"data": {"sources": "a"}}, {"calibration": {"error": "small"}},
+        {"test": {"parts": [{"name": "a", "photos": 1, "right": 1, "interval": [0.5]}]}}, {"adapted_from": {"name": 1}},
+    )),
 ])  # fmt: skip
 def test_a_header_without_sense_is_refused(model, tmp_path, changes, sentence):
     write_crafted(tmp_path / "x.safetensors", model, **changes)

@@ -142,11 +142,11 @@ def test_the_users_measurements_count_more_than_shipped_ones(case, cache):
     assert [origin.split("(")[1].split(")")[0] for origin in table.origins] == ["shipped", "your own"]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"gpu": 1}', '{"gpu": "a", "capability": [9, 0]}', "SIZE"])
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"gpu": 1}', '{"gpu": "a", "capability": [9, 0]}', "TWO", "ZERO"])
 def test_a_damaged_table_is_named_in_a_sentence(cache, text):
     path = tuning.make_user_path(GPU)
-    tuning.write_table(path, GPU, {tuning.Key("two numbers", (1, 1)): {}}, "test")
-    path.write_text(path.read_text() if text == "SIZE" else text)
+    tuning.write_table(path, GPU, {tuning.Key("other", (1, 1) if text == "TWO" else (0, 1, 1)): {}}, "test")
+    path.write_text(path.read_text() if text.isupper() else text)
     with pytest.raises(InputError, match=rf"{tuning.user_path(GPU).name} is not a tuning table: .* Remove the file"):
         tuning.load_table(GPU)
 

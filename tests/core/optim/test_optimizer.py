@@ -32,10 +32,10 @@ def test_updates_equal_pytorchs(name, dtype, tolerance):
 def test_state_has_the_moments_and_the_average_only_where_wanted():
     weights = np.ones(3)
     assert initial_state(Optimizer("adamw", average=0.9), weights).keys() == {"first", "second", "average"}
-    reference.check_state({"first": weights}, ["first"], 3)
-    for state in ({}, {"first": np.ones(4)}):
-        with pytest.raises(ModelFileError, match="'first' is not there or not 3 numbers long"):
-            reference.check_state(state, ["first"], 3)
+    right = {"first": weights, "step": np.array(1)}
+    for name, other in (("first", [1]), *(("step", step) for step in (-1, 1.0, [1], None))):
+        with pytest.raises(ModelFileError, match=f"'{name}' is not there, or has"):
+            reference.check_state({**right, name: np.array(other)}, ["first"], 3)
 
 
 def test_clipping_scales_only_long_gradients_and_the_average_follows_fast_at_first():

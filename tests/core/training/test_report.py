@@ -151,6 +151,7 @@ def test_a_history_is_read_from_its_log_without_lines_that_are_no_events_or_cut_
     lines = [to_line(e) for e in (*data.history.steps, *data.history.epochs, times)]
     assert from_line(lines[-1]) == times
     odd = ["null", "3", "[]", "{}", '{"event": "EpochDone"}', '{"event": []}']
+    odd += [lines[0].replace("0.5", value) for value in ("null", "true", '"1"', "[]", "{}")]
     log.write_text("\n".join([*odd, *lines]) + '\n{"event": "StepDone", "st', "utf-8")
     history = read_history(log)
     assert (history.steps, history.epochs) == (data.history.steps, data.history.epochs)
