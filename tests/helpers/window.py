@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import shiboken6
 from PySide6.QtCore import QEvent, QMimeData, QPointF, QSettings, Qt, QThread, QTimer, QUrl
-from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtGui import QDropEvent
 from PySide6.QtWidgets import QApplication, QMessageBox
 from pytestqt.qtbot import QtBot
 
@@ -167,10 +167,10 @@ def drop(window, paths) -> None:
     data.setUrls([QUrl.fromUserInput(str(path)) for path in paths])
     where = QPointF(window.rect().center())
     actions, buttons, keys = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
-    entered = QDragEnterEvent(where.toPoint(), actions, data, buttons, keys)
-    QApplication.sendEvent(window, entered)
-    assert entered.isAccepted()
-    QApplication.sendEvent(window, QDropEvent(where, actions, data, buttons, keys))
+    for step in (QEvent.Type.DragEnter, QEvent.Type.Drop):  # Qt 6.8 and 6.12 share no other constructor for the former
+        event = QDropEvent(where, actions, data, buttons, keys, step)
+        QApplication.sendEvent(window, event)
+        assert event.isAccepted()
 
 
 def write_folder(folder: Path, classes: dict[str, int]) -> Path:
