@@ -47,8 +47,9 @@ def settings(tmp_path, qapp, home):
 
 
 def children() -> set[int]:
-    """Process numbers of this process's living children (Linux)."""
-    return {pid for pid in children_of("self") if "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()}
+    """Process numbers of this process's living children (Linux), but Python's tracker, which Numba's lock starts."""
+    return {pid for pid in children_of("self") if "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+            and b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()}  # fmt: skip
 
 
 def own_threads() -> set[threading.Thread]:
@@ -165,10 +166,9 @@ def answers(monkeypatch):
 def drop(window, paths) -> None:
     data = QMimeData()
     data.setUrls([QUrl.fromUserInput(str(path)) for path in paths])
-    where = QPointF(window.rect().center())
     actions, buttons, keys = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.NoModifier
     for step in (QEvent.Type.DragEnter, QEvent.Type.Drop):  # Qt 6.8 and 6.12 share no other constructor for the former
-        event = QDropEvent(where, actions, data, buttons, keys, step)
+        event = QDropEvent(QPointF(window.rect().center()), actions, data, buttons, keys, step)
         QApplication.sendEvent(window, event)
         assert event.isAccepted()
 
