@@ -11,14 +11,16 @@ unexport PYTHONDONTWRITEBYTECODE  # compiled test files halve the start of the t
 help:            ## list the commands
 	@grep -E '^[a-z-]+: .*##' Makefile | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-$(BIN)/python:
-	$(PYTHON) -m venv $(VENV)
+$(BIN)/pip:      # written after $(BIN)/python: an environment without it is half made
+	@$(PYTHON) -c 'import sys; sys.exit("LeafClinic needs Python 3.11 or newer. Name one: make PYTHON=python3.12 ..." \
+	  if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv --clear $(VENV)
 
-$(VENV)/.installed: pyproject.toml | $(BIN)/python
+$(VENV)/.installed: pyproject.toml | $(BIN)/pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	touch $@
 
-$(VENV)/.tested: pyproject.toml | $(BIN)/python
+$(VENV)/.tested: pyproject.toml | $(BIN)/pip
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[test]'
 	touch $(VENV)/.installed $@
 

