@@ -66,15 +66,14 @@ def _explain(frame: Frame, segments: Sequence[Segment], directions: Sequence[str
         for segment in segments for choice in segment.choices
     }  # fmt: skip
     explained = []
-    with frame.comparing():
-        for step in (step for segment in segments for step in segment.steps):
-            at = frame.program.steps.index(step)
-            for length in range(1, CANDIDATES.longest + 1):
-                steps = frame.program.steps[at : at + length]
-                names = tuple(step.node for step in steps)
-                for direction in directions if len(steps) == length else ():
-                    considered = tuple(CANDIDATES.consider(Case(frame, steps, direction)))
-                    name = chosen.get((names, direction), "")
-                    if name or (length == 1 and considered) or any(not one.reason for one in considered):
-                        explained.append(Explained(names, direction, considered, name))
+    for step in (step for segment in segments for step in segment.steps):
+        at = frame.program.steps.index(step)
+        for length in range(1, CANDIDATES.longest + 1):
+            steps = frame.program.steps[at : at + length]
+            names = tuple(step.node for step in steps)
+            for direction in directions if len(steps) == length else ():
+                considered = tuple(CANDIDATES.consider(Case(frame, steps, direction)))
+                name = chosen.get((names, direction), "")
+                if name or (length == 1 and considered) or any(not one.reason for one in considered):
+                    explained.append(Explained(names, direction, considered, name))
     return explained

@@ -126,7 +126,7 @@ class Frame:
 
     @contextmanager
     def comparing(self) -> Iterator[None]:
-        """Inside, arrays do not count as used: candidates are compared before anything is written."""
+        """Inside, arrays do not count as used: what a candidate asks for before it is chosen."""
         self._comparing = True
         try:
             yield

@@ -55,21 +55,19 @@ def chosen_steps(frame: Frame) -> list[Step]:
 def choose_forward(frame: Frame) -> list[Segment]:
     """Choose the candidates of every step's forward pass. Raises KernelUnavailable, also where a level that was asked
     for by name computes no step."""
-    with frame.comparing():
-        segments = cheapest(CANDIDATES, frame, chosen_steps(frame), forward_segment)
-        choices = [choice for segment in segments for choice in segment.choices]
-        if frame.algorithm in BY_NAME and all(one.candidate.level != frame.algorithm for one in choices):
-            considered = (one for choice in choices for one in CANDIDATES.consider(choice.case))
-            reasons = dict.fromkeys(one.reason for one in considered if one.candidate.level == frame.algorithm)
-            network = frame.program.graph.name
-            raise KernelUnavailable(" ".join([f"No step of {network} is computed by {frame.algorithm}.", *reasons]))
-        return segments
+    segments = cheapest(CANDIDATES, frame, chosen_steps(frame), forward_segment)
+    choices = [choice for segment in segments for choice in segment.choices]
+    if frame.algorithm in BY_NAME and all(one.candidate.level != frame.algorithm for one in choices):
+        considered = (one for choice in choices for one in CANDIDATES.consider(choice.case))
+        reasons = dict.fromkeys(one.reason for one in considered if one.candidate.level == frame.algorithm)
+        network = frame.program.graph.name
+        raise KernelUnavailable(" ".join([f"No step of {network} is computed by {frame.algorithm}.", *reasons]))
+    return segments
 
 
 def choose_backward(frame: Frame) -> list[Segment]:
     """Choose the candidates of every step's gradients, in the program's order."""
-    with frame.comparing():
-        return cheapest(CANDIDATES, frame, chosen_steps(frame), backward_segment)
+    return cheapest(CANDIDATES, frame, chosen_steps(frame), backward_segment)
 
 
 def write_forward(frame: Frame) -> None:
@@ -102,15 +100,12 @@ def _write_gradients(backward: Backward, segment: Segment) -> None:
 
 
 def write_step(frame: Frame, step: Step) -> None:
-    with frame.comparing():
-        choice = CANDIDATES.require(Case(frame, (step,), FORWARD))
-    choice.write()
+    CANDIDATES.require(Case(frame, (step,), FORWARD)).write()
 
 
 def write_step_gradients(backward: Backward, step: Step) -> None:
     """Write those gradients of one step that are needed."""
-    with backward.frame.comparing():
-        segment = backward_segment(CANDIDATES, backward.frame, (step,))
+    segment = backward_segment(CANDIDATES, backward.frame, (step,))
     assert segment is not None
     _write_gradients(backward, segment)
 

@@ -233,12 +233,13 @@ class Candidates:
     def usable(self, case: Case) -> tuple[dict[str, Sequence[Any]], dict[str, str]]:
         """(configurations of each usable candidate, reasons against all, empty for the usable ones), by name."""
         found = self.of(case.pattern, case.direction)
-        reasons = {one.name: one.reason_against(case) for one in found}
-        alone = next((one.name for one in found if one.exclusive and not reasons[one.name]), "")
-        for name, reason in reasons.items():
-            if alone and name != alone and not reason:
-                reasons[name] = f"The neighbouring steps depend on {alone}."
-        return {one.name: one.configurations(case) for one in found if not reasons[one.name]}, reasons
+        with case.frame.comparing():
+            reasons = {one.name: one.reason_against(case) for one in found}
+            alone = next((one.name for one in found if one.exclusive and not reasons[one.name]), "")
+            for name, reason in reasons.items():
+                if alone and name != alone and not reason:
+                    reasons[name] = f"The neighbouring steps depend on {alone}."
+            return {one.name: one.configurations(case) for one in found if not reasons[one.name]}, reasons
 
     def consider(self, case: Case) -> list[Considered]:
         """Every candidate of the case's pattern, with measured costs if all usable ones were measured."""

@@ -109,8 +109,7 @@ def _is_needed(case: Case) -> bool:
 
 def find_ways(case: Case, known: Table) -> Ways:
     """Candidates and configurations to measure, including those in use."""
-    with case.frame.comparing():
-        usable, _ = CANDIDATES.usable(case)
+    usable, _ = CANDIDATES.usable(case)
     candidates = {one.name: one for one in CANDIDATES.of(case.pattern, case.direction)}
     used, costs = known.entries.get(case.key, {}), {name: candidates[name].estimate(case) for name in usable}
     ways = {}

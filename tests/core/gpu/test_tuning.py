@@ -54,8 +54,7 @@ def row_of(case):
 
 def entry(case, fastest="", microseconds=5.0, configuration=None):
     """A measured case in which one candidate is the fastest, with this configuration of its own."""
-    with case.frame.comparing():
-        usable, _ = CANDIDATES.usable(case)
+    usable, _ = CANDIDATES.usable(case)
     return {
         name: tuning.Measured(tuning.encode(of[0] if name != fastest or configuration is None else configuration),
         microseconds if name == fastest else 100.0) for name, of in usable.items()
