@@ -13,18 +13,18 @@ from core.gpu.compilation.generations import Capability
 from core.gpu.frame import Frame
 from core.gpu.hardware import typical
 from core.gpu.launch import Launch
-from core.gpu.lowering import choose_backward, choose_forward
-from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case, Considered, Segment, check_level
+from core.gpu.segments import Segment, choose_backward, choose_forward
+from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case, Choice, check_level
 from core.program import Program, lay_out_parameters
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Explained:
     """Neighbouring steps in one direction: the candidates considered, and the name of the chosen one."""
 
     steps: tuple[str, ...]
     direction: str
-    considered: tuple[Considered, ...]
+    considered: tuple[Choice, ...]
     chosen: str
 
 

@@ -6,23 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from core.errors import KernelUnavailable
 from core.gpu.candidates import CANDIDATES
 from core.gpu.compilation.generations import HOPPER
 from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
-from core.gpu.launch import RELU, Launch
+from core.gpu.launch import Launch
 from core.gpu.ops.elementwise.combine import apply_mask
 from core.gpu.ops.image.image import image_launch
-from core.gpu.ops.loss.head import head_launch, is_computed_with_loss, write_loss
+from core.gpu.ops.loss.head import head_launch, write_loss
 from core.gpu.ops.update.optimizer import norm_launch, pack_launch, result_launch, update_launch
-from core.gpu.select import BY_NAME, FORWARD, Case, Segment, backward_segment, cheapest, forward_segment
-from core.graph import PHOTO
+from core.gpu.segments import Segment, backward_segment, choose_backward, choose_forward
+from core.gpu.select import FORWARD, Case
 from core.optim.optimizer import Optimizer
 from core.program import Step
-
-READS_IMAGE = ("conv2d", "dense")
-"""Ops that may read the network's input, whose pixels are padded for them."""
 
 
 def write_launches(frame: Frame, training: bool, accumulate: bool) -> None:
@@ -32,42 +28,6 @@ def write_launches(frame: Frame, training: bool, accumulate: bool) -> None:
         write_backward(frame, accumulate)
     else:
         frame.add(head_launch(frame, None, ""))
-
-
-def chosen_steps(frame: Frame) -> list[Step]:
-    """The steps that candidates compute. Raises KernelUnavailable, naming the step, if one has no kernel."""
-    steps = [step for step in frame.program.steps if not is_computed_with_loss(frame, step)]
-    for step in steps:
-        if step.op not in READS_IMAGE and any(value.buffer == PHOTO for value in step.inputs):
-            raise KernelUnavailable(
-                f"On the GPU only convolutions and dense layers read the photo itself, not {step.op} ({step.node}): "
-                "its pixels are framed and padded for them. Run this network with --device cpu."
-            )
-        known = CANDIDATES.of((step.op,), FORWARD)
-        missing = step.op if not known else step.activation if step.activation not in RELU else ""
-        if missing:
-            raise KernelUnavailable(
-                f"The GPU has no kernel for {missing} ({step.node}). Run this network with --device cpu."
-            )
-    return steps
-
-
-def choose_forward(frame: Frame) -> list[Segment]:
-    """Choose the candidates of every step's forward pass. Raises KernelUnavailable, also where a level that was asked
-    for by name computes no step."""
-    segments = cheapest(CANDIDATES, frame, chosen_steps(frame), forward_segment)
-    choices = [choice for segment in segments for choice in segment.choices]
-    if frame.algorithm in BY_NAME and all(one.candidate.level != frame.algorithm for one in choices):
-        considered = (one for choice in choices for one in CANDIDATES.consider(choice.case))
-        reasons = dict.fromkeys(one.reason for one in considered if one.candidate.level == frame.algorithm)
-        network = frame.program.graph.name
-        raise KernelUnavailable(" ".join([f"No step of {network} is computed by {frame.algorithm}.", *reasons]))
-    return segments
-
-
-def choose_backward(frame: Frame) -> list[Segment]:
-    """Choose the candidates of every step's gradients, in the program's order."""
-    return cheapest(CANDIDATES, frame, chosen_steps(frame), backward_segment)
 
 
 def write_forward(frame: Frame) -> None:
@@ -105,7 +65,7 @@ def write_step(frame: Frame, step: Step) -> None:
 
 def write_step_gradients(backward: Backward, step: Step) -> None:
     """Write those gradients of one step that are needed."""
-    segment = backward_segment(CANDIDATES, backward.frame, (step,))
+    segment = backward_segment(backward.frame, (step,))
     assert segment is not None
     _write_gradients(backward, segment)
 

@@ -15,10 +15,10 @@ from core.gpu.driver.device import open_device
 from core.gpu.explain import explain, frame_for, inside
 from core.gpu.gradients import Backward
 from core.gpu.hardware import Identity, typical
-from core.gpu.lowering import choose_backward, choose_forward
 from core.gpu.ops.conv.configurations import product_tiles
 from core.gpu.parts.tile import Tile
-from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case, Choice, backward_segment
+from core.gpu.segments import backward_segment, choose_backward, choose_forward
+from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case, Choice
 from core.gpu.timing import Bench, write_choice
 from core.gpu.tuner import TuningTarget, accept, find_cases, measure_case, ready_plan
 from core.models.architectures import build
@@ -92,11 +92,11 @@ def test_a_case_counts_only_where_every_candidate_was_measured_with_a_configurat
     del whole["pointwise_tma"]
     case.frame.tuning = tuning.Table({case.key: whole})
     row = row_of(case)
-    assert (row.source, row.configuration) == ("estimated", product_tiles(case)[5]), "still the best guess"
+    assert (row.source, row.case.configuration) == ("estimated", product_tiles(case)[5]), "still the best guess"
     found = entry(case, "implicit_gemm") | {"implicit_gemm": tuning.Measured([7, 7, 7, 7, 7, 7, 7], 0.1)}
     case.frame.tuning = tuning.Table({case.key: found})
     row = row_of(case)
-    assert (row.source, row.configuration) == ("estimated", product_tiles(case)[0])
+    assert (row.source, row.case.configuration) == ("estimated", product_tiles(case)[0])
 
 
 def test_steps_that_their_neighbours_rely_on_keep_their_candidate_however_slow_it_was():
@@ -174,7 +174,7 @@ def test_gradients_are_computed_together_where_that_is_faster(together, wanted):
     frame = frame_of()
     cases = [case_of(frame, "features.3.squeeze", direction) for direction in (BACKWARD, WEIGHT, INPUT)]
     frame.tuning = tuning.Table({case.key: entry(case, "pointwise_tma", together) for case in cases})
-    segment = backward_segment(CANDIDATES, frame, cases[0].steps)
+    segment = backward_segment(frame, cases[0].steps)
     assert [choice.case.direction for choice in segment.choices] == wanted
 
 
