@@ -15,7 +15,7 @@ from core.gpu.hardware import typical
 from core.gpu.launch import Launch
 from core.gpu.segments import Segment, choose_backward, choose_forward
 from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case, Choice, check_level
-from core.program import Program, lay_out_parameters
+from core.program import Program
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,8 +31,7 @@ class Explained:
 def frame_for(program: Program, batch: int, precision: str, capability: Capability, algorithm: str = "auto") -> Frame:
     """A frame for a typical GPU of a capability. Raises DeviceError for one without kernels, and KernelUnavailable."""
     check_level(algorithm, precision)
-    layout = lay_out_parameters(program.graph)
-    return Frame(program, layout, batch, precision, typical(capability), algorithm=algorithm)
+    return Frame(program, batch, precision, typical(capability), algorithm=algorithm)
 
 
 def explain(frame: Frame) -> list[Explained]:

@@ -23,7 +23,7 @@ from core.gpu.tuning import EMPTY, Table
 from core.graph import PHOTO
 from core.ops.contract import Array, volume
 from core.ops.window import read_window
-from core.program import ParameterLayout, Program, Step, Value, wanted_buffers
+from core.program import Program, Step, Value, lay_out_parameters, wanted_buffers
 
 ARITHMETIC: Final = {"mixed": "bf16", "tf32": "tf32", "float32": "float32"}
 """Arithmetic of the matrix kernels by the plan's precision."""
@@ -57,11 +57,12 @@ class Frame:
     """What the lowering of one program reads, and the launches that it writes."""
 
     def __init__(
-        self, program: Program, layout: ParameterLayout, batch: int, precision: str, hardware: Hardware,
-        frozen: frozenset[str] = frozenset(), kept: frozenset[str] = frozenset(), algorithm: str = "auto",
-        tuning: Table = EMPTY, stores_all: bool = False, ranks: int = 1,
+        self, program: Program, batch: int, precision: str, hardware: Hardware, frozen: frozenset[str] = frozenset(),
+        kept: frozenset[str] = frozenset(), algorithm: str = "auto", tuning: Table = EMPTY, stores_all: bool = False,
+        ranks: int = 1,
     ) -> None:  # fmt: skip
-        self.program, self.layout, self.batch, self.hardware, self.frozen = program, layout, batch, hardware, frozen
+        self.program, self.batch, self.hardware, self.frozen = program, batch, hardware, frozen
+        self.layout = lay_out_parameters(program.graph)
         self.processors, self.shared = hardware.processors, hardware.shared
         self.stores_all, self.kept, self.ranks = stores_all, kept, ranks
         """Whether values and gradients that no kernel of the step reads are stored too; buffers that are read after the

@@ -21,10 +21,10 @@ from core.optim.optimizer import Optimizer
 from core.program import Step
 
 
-def write_launches(frame: Frame, training: bool, accumulate: bool) -> None:
+def write_launches(frame: Frame, accumulate: bool = False) -> None:
     """Write all launches of a program into the frame; `accumulate` adds to the gradients of weights."""
     write_forward(frame)
-    if training:
+    if frame.program.training:
         write_backward(frame, accumulate)
     else:
         frame.add(head_launch(frame, None, ""))
@@ -82,15 +82,14 @@ def write_lists(
     at, arrays: addresses of the plan's blocks and of the arena's arrays. averages: whether the lists "step" and
     "average" average the gradient over ranks.
     """
-    training = frame.program.training
     frame.restart(at, arrays)
-    write_launches(frame, training, False)
+    write_launches(frame)
     lists = {"pack": [pack_launch(frame)]}
-    if not training:
+    if not frame.program.training:
         return {**lists, "predict": overlap_launches(frame, frame.launches)}
     first = frame.launches
     frame.restart(at, arrays)
-    write_launches(frame, True, True)
+    write_launches(frame, accumulate=True)
     norm, score = norm_launch(at, frame.layout.trained), result_launch(at, frame.batch)
     update = [update_launch(at, frame.layout.trained, frame.processors, optimizer), pack_launch(frame)]
     end = [norm, score]

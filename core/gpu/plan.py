@@ -100,10 +100,10 @@ class CudaPlan(Plan):
         """The frame of a batch with its launches, the places of its arrays, and the plan's bytes."""
         kept = frozenset([PHOTO, *(self.program.values[name].buffer for name in self._outputs)])
         frame = Frame(
-            self.program, self.layout, batch, self._precision, self._device.hardware, self._frozen, kept,
-            self._algorithm, self._tuning or EMPTY, self._verify, self.ranks if self.sync_batch_norm else 1,
+            self.program, batch, self._precision, self._device.hardware, self._frozen, kept, self._algorithm,
+            self._tuning or EMPTY, self._verify, self.ranks if self.sync_batch_norm else 1,
         )  # fmt: skip
-        write_launches(frame, self.training, self.training)  # accumulating gradients uses the most arrays
+        write_launches(frame, accumulate=True)  # which uses the most arrays
         arena = lay_out(frame.lifetimes())
         return frame, arena, count_memory(frame, tuple(self._state.values()), arena.bytes)
 

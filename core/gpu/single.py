@@ -31,7 +31,7 @@ from core.ops.contract import Array, Mode, volume
 from core.ops.op_table import LOSSES
 from core.ops.registry import KernelCase
 from core.optim.optimizer import RULES, Optimizer, Scalars, scalars
-from core.program import NODE, Value, lay_out_parameters, lower_case
+from core.program import NODE, Value, lower_case
 
 TRAINING: Final = Mode(training=True)
 
@@ -48,8 +48,7 @@ def new_frame(case: KernelCase, device: Device | None = None, mode: Mode = TRAIN
         case = replace(case, attributes={**case.attributes, "rate": 0.0})
     program = lower_case(case, mode.training or case.op != "batch_norm")
     program = replace(program, output=program.steps[0].inputs[0] if case.op in LOSSES else Value("logits", (1,)))
-    layout, hardware = lay_out_parameters(program.graph), device.hardware if device else typical()
-    return Frame(program, layout, case.batch, case.precision, hardware)
+    return Frame(program, case.batch, case.precision, device.hardware if device else typical())
 
 
 def case_for(candidate: Candidate, case: KernelCase) -> KernelCase:

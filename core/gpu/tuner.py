@@ -35,7 +35,7 @@ from core.gpu.tuning import Entries, Key, Measured, Table, encode, load_table, m
 from core.graph import PHOTO, Graph
 from core.ops.contract import Array
 from core.ops.photo import identity_augmentation
-from core.program import lay_out_parameters, lower
+from core.program import lower
 
 LIMIT: Final = 6
 """Most configurations of a candidate that are measured, besides the one in use."""
@@ -186,8 +186,7 @@ def tune(
 
 def _frame(device: Device, target: TuningTarget) -> Frame:
     program = lower(target.graph, target.training, fused=RELU)
-    layout = lay_out_parameters(target.graph)
-    return Frame(program, layout, target.batch, target.precision, device.hardware, kept=frozenset([PHOTO]))
+    return Frame(program, target.batch, target.precision, device.hardware, kept=frozenset([PHOTO]))
 
 
 def _load(device: Device, frame: Frame, cases: Mapping[Key, tuple[Case, Ways]]) -> None:

@@ -294,7 +294,7 @@ def test_the_loss_reads_a_flattened_image_as_one_pixel_and_refuses_one_with_padd
         x = b.add("conv2d", "maps", "photo", filters=filters, kernel=(3, 3), padding=(1, 1, 1, 1))
         graph = with_loss(b.graph(b.add("flatten", "flat", x)), 0.0, (), targets=True)
         frame = frame_for(lower(graph, True), 2, "float32", (9, 0))
-        write_launches(frame, True, True)
+        write_launches(frame, accumulate=True)
         return frame.launches
 
     (head,) = (launch for launch in launches(12) if launch.layer == "loss")
@@ -306,7 +306,7 @@ def test_the_loss_reads_a_flattened_image_as_one_pixel_and_refuses_one_with_padd
 def test_layers_between_a_flattened_image_and_a_dense_layer_read_it_as_one_pixel():
     """The dropout took 36 pixels for 36 images, and wrote 35 images behind its output's end."""
     frame = frame_for(lower(with_loss(flattened_network(), 0.0, ()), True), 2, "float32", (9, 0))
-    write_launches(frame, True, False)
+    write_launches(frame)
     names = {"dropout": combine.DROPOUT.parameters}
     for launch in frame.launches:
         if launch.layer in ("kept", "gate", "sum"):
