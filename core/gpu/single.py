@@ -6,7 +6,7 @@ are used in place; others, and all in bf16, are copied into the plan's layout an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -93,12 +93,12 @@ def write(candidate: Candidate, direction: str, frame: Frame, configuration: Any
 
 
 def prepare(
-    frame: Frame, direction: str, write: Callable[[Frame], None], theirs: Mapping[str, int], allocate: Allocate,
-    mode: Mode = TRAINING, element: int = 4,
+    frame: Frame, candidate: Candidate, direction: str, theirs: Mapping[str, int], allocate: Allocate,
+    mode: Mode = TRAINING, element: int = 4, configuration: Any = None,
 ) -> Work:  # fmt: skip
     """The work on arrays of `element` bytes per number at the addresses `theirs` by role."""
     step = frame.program.steps[0]
-    write(frame)
+    write(candidate, direction, frame, configuration)
     sizes = frame.array_sizes
     given = {n: theirs[_role(n)] for n in sizes if _role(n) in theirs}
     if step.op == "max_pool" and direction != FORWARD:
@@ -113,7 +113,7 @@ def prepare(
     at = direct | allocate(sizes, contents)
     into, out_of = _place_parameters(frame, direction, theirs, at)
     frame.restart(at, at)
-    write(frame)
+    write(candidate, direction, frame, configuration)
     pack = [pack_launch(frame)] if frame.packs.size else []
     copied = [n for n in given if n not in direct]
     pad = [_layout(frame, True, n, given[n], at[n]) for n in copied if not _is_result(n, direction)]
@@ -200,11 +200,8 @@ def runner(candidate: Candidate, direction: str, configuration: Any = None) -> R
             theirs = addresses_of(arrays)
 
             def make(device: Device, allocate: Allocate) -> Work:
-                return prepare(
-                    new_frame(case_for(candidate, case), device, mode), direction,
-                    lambda frame: write(candidate, direction, frame, configuration), theirs, allocate, mode,
-                    arrays["x"].dtype.itemsize,
-                )  # fmt: skip
+                frame, element = new_frame(case_for(candidate, case), device, mode), arrays["x"].dtype.itemsize
+                return prepare(frame, candidate, direction, theirs, allocate, mode, element, configuration)
 
             arrays[key] = Prepared(make)
         arrays[key].run()

@@ -1,6 +1,7 @@
 """Holds kernel entries of the GPU against the float64 reference: on a GPU, or as plain Python without one."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -105,8 +106,7 @@ def run_as_python(candidate, direction, problem, arrays):
     memory, mode = Memory(1 << 22), arrays["mode"]
     numbers = {name: value for name, value in arrays.items() if isinstance(value, np.ndarray)}
     at = {name: memory.place(value) for name, value in numbers.items()}
-    work = prepare(new_frame(problem, None, mode), direction, lambda frame: write(candidate, direction, frame), at,
-                   lambda sizes, contents: allocate(memory, sizes, contents), mode)  # fmt: skip
+    work = prepare(new_frame(problem, None, mode), candidate, direction, at, partial(allocate, memory), mode)
     run_work(memory, work)
     for name, value in numbers.items():
         value[...] = memory.get(at[name], value.size, value.dtype).reshape(value.shape)
