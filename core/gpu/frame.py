@@ -94,8 +94,8 @@ class Frame:
         self._uses: dict[str, list[int]] = {}
         self.packs, self.tables = JoinedArrays(-1), JoinedArrays(0)
         """Indices of the elements of packed weights in the flat weights, and constant tables of kernels."""
-        self._in_order: dict[str, int] = {}
-        """First index of weights that need no packing; -1 for the others."""
+        self._packed: dict[str, tuple[str, int]] = {}
+        """Block and offset of weights in a kernel's order."""
 
     def restart(self, blocks: Mapping[str, int], arrays: Mapping[str, int]) -> None:
         """Begin again, with addresses of blocks and of the arena's arrays by name; others are at 0."""
@@ -156,16 +156,13 @@ class Frame:
 
         It is that of a packed copy, except for float32 weights that have this order already.
         """
-        if name not in self._in_order:
+        if name not in self._packed:
             indices = make().reshape(-1)
             in_order = self.element == 4 and np.array_equal(indices, np.arange(indices.size) + indices[0])
-            self._in_order[name] = int(indices[0]) if in_order else -1
-            if not in_order:
-                self.packs.add(name, lambda: indices)
-        first = self._in_order[name]
-        if first >= 0:
-            return self.block("weights") + 4 * first
-        return self.block("packed") + self.packs.add(name, make) * self.element
+            first = indices[0] if in_order else self.packs.add(name, lambda: indices)
+            self._packed[name] = "weights" if in_order else "packed", int(first) * self.element
+        block, offset = self._packed[name]
+        return self.block(block) + offset
 
     def table(self, name: str, make: Callable[[], Array]) -> int:
         """Address of a constant int32 table."""

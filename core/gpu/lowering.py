@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -42,32 +42,27 @@ def write_backward(frame: Frame, accumulate: bool) -> None:
     backward = Backward(frame, accumulate)
     write_loss(backward)
     for segment in reversed(choose_backward(frame)):
-        inside = {value for step in segment.steps[1:] for value in step.inputs}
-        if all(backward.reached(step) for step in segment.steps if step.output not in inside):
-            _write_gradients(backward, segment)
-            continue
-        for step in reversed(segment.steps):  # a part of the pattern does not lead to the loss
-            if backward.reached(step):
-                write_step_gradients(backward, step)
+        for part in _reached(backward, segment):
+            for step in reversed(part.steps):
+                if backward.lacks_mask(step):
+                    apply_mask(frame, step)
+            for choice in part.choices:
+                choice.write(backward)
 
 
-def _write_gradients(backward: Backward, segment: Segment) -> None:
+def _reached(backward: Backward, segment: Segment) -> Iterator[Segment]:
+    """The segment, or each of its steps that leads to the loss if some do not."""
+    inside = {value for step in segment.steps[1:] for value in step.inputs}
+    if all(backward.reached(step) for step in segment.steps if step.output not in inside):
+        yield segment
+        return
     for step in reversed(segment.steps):
-        if backward.lacks_mask(step):
-            apply_mask(backward.frame, step)
-    for choice in segment.choices:
-        choice.write(backward)
+        if backward.reached(step) and (alone := backward_segment(backward.frame, (step,))):
+            yield alone
 
 
 def write_step(frame: Frame, step: Step) -> None:
     CANDIDATES.require(Case(frame, (step,), FORWARD)).write()
-
-
-def write_step_gradients(backward: Backward, step: Step) -> None:
-    """Write those gradients of one step that are needed."""
-    segment = backward_segment(backward.frame, (step,))
-    assert segment is not None
-    _write_gradients(backward, segment)
 
 
 PDL_IMAGES: Final = 2
@@ -101,17 +96,11 @@ def write_lists(
 
 
 def overlap_launches(frame: Frame, launches: list[Launch]) -> list[Launch]:
-    """The launches of a plan, dependent ones if it predicts one or two images on Hopper."""
-    few = frame.hardware.kernel_capability == HOPPER and frame.batch <= PDL_IMAGES and not frame.program.training
-    return dependent_launches(launches) if few else launches
-
-
-def dependent_launches(launches: Sequence[Launch]) -> list[Launch]:
-    """The launches, each of which may begin while the previous one runs (`core.gpu.compilation.generations`).
-
-    The first waits for all work before the graph. Launches on two streams are not changed.
+    """The launches of a plan; if it predicts one or two images on Hopper, each may begin while the previous one runs
+    (`core.gpu.compilation.generations`), and the first waits for all work before the graph. Not those on two streams.
     """
-    if any(launch.stream for launch in launches):
-        return list(launches)
+    few = frame.hardware.kernel_capability == HOPPER and frame.batch <= PDL_IMAGES and not frame.program.training
+    if not few or any(launch.stream for launch in launches):
+        return launches
     waiting = [replace(launch, recipe=replace(launch.recipe, dependent=True)) for launch in launches]
     return [waiting[0], *(replace(launch, dependent=True) for launch in waiting[1:])]
