@@ -26,7 +26,7 @@ from core.gpu.select import check_level
 from core.gpu.sizes import block_sizes, count_memory, fits, require_room
 from core.gpu.staging import Staging
 from core.gpu.timing import time_inside, time_launches, time_replays
-from core.gpu.tuning import EMPTY, Table, load_table
+from core.gpu.tuning import Table, load_table
 from core.gpu.verify import verify_program
 from core.graph import PHOTO
 from core.graph import Graph as Network
@@ -51,14 +51,19 @@ class CudaPlan(Plan):
         check_level(algorithm, precision)
         if sync_batch_norm and (verify or algorithm != "auto"):
             raise KernelUnavailable("Synchronized batch norm excludes verification and algorithms by name.")
-        self._algorithm, self._tuning = algorithm, tuning
         self._communicator = communicator or SingleProcess()
         self.ranks, self.sync_batch_norm = self._communicator.size, sync_batch_norm
         self.asynchronous = not verify  # the reference must see the weights before the update
         self.batch, self.training, self._precision, self._seed, self._verify = batch, training, precision, seed, verify
-        self._optimizer, self._outputs, self._frozen = optimizer or Optimizer(), tuple(outputs), frozenset(frozen)
+        self._optimizer, self._outputs = optimizer or Optimizer(), tuple(outputs)
         self.program = lower(graph, training, outputs, RELU)
         self.layout = lay_out_parameters(graph)
+        self._new_frame = partial(
+            Frame, self.program, precision=precision, frozen=frozenset(frozen), algorithm=algorithm, stores_all=verify,
+            kept=frozenset([PHOTO, *(self.program.values[name].buffer for name in outputs)]),
+            tuning=load_table(gpu.open_device().identity) if tuning is None else tuning,
+            ranks=self.ranks if sync_batch_norm else 1,
+        )  # fmt: skip
         self._whole = "step" if training else "predict"  # the list of launches of one replay
         self._step = self._parts = 0  # steps so far; parts of the present one
         names = RULES[self._optimizer.name].moments if training else ()
@@ -72,7 +77,6 @@ class CudaPlan(Plan):
 
     def _build(self) -> None:
         self._device = gpu.open_device()
-        self._tuning = load_table(self._device.identity) if self._tuning is None else self._tuning
         frame, arena, self.memory = self._lower(self.batch)
         self.frame, free = frame, self._device.memory()[0]
         require_room(self.batch, self.memory.total, free, lambda batch: self._lower(batch)[2].total)
@@ -96,15 +100,11 @@ class CudaPlan(Plan):
         self._settings = self._staging.settings
         self._settings.seed = self._seed & 0xFFFFFFFF
         if self.training:
-            self._blocks["roles"].put(list_roles(self.layout, self._frozen))
+            self._blocks["roles"].put(list_roles(self.layout, frame.frozen))
 
     def _lower(self, batch: int) -> tuple[Frame, Arena, Memory]:
         """The frame of a batch with its launches, the places of its arrays, and the plan's bytes."""
-        kept = frozenset([PHOTO, *(self.program.values[name].buffer for name in self._outputs)])
-        frame = Frame(
-            self.program, batch, self._precision, self._device.hardware, self._frozen, kept, self._algorithm,
-            self._tuning or EMPTY, self._verify, self.ranks if self.sync_batch_norm else 1,
-        )  # fmt: skip
+        frame = self._new_frame(batch=batch, hardware=self._device.hardware)
         write_launches(frame, accumulate=True)  # which uses the most arrays
         arena = lay_out(frame.lifetimes())
         return frame, arena, count_memory(frame, tuple(self._state.values()), arena.bytes)
