@@ -54,8 +54,7 @@ def time_all(clock: Clock, case: KernelCase) -> dict[str, float]:
     """Milliseconds by configuration, the one ranked first first, and of the library."""
     pattern, name = (case.op,), "split_pixels"
     candidate = next(c for c in CANDIDATES.all if (c.pattern, c.direction, c.name) == (pattern, WEIGHT, name))
-    frame = single.new_frame(case)
-    frame.algorithm = candidate.level
+    frame = single.new_frame(candidate, WEIGHT, case)
     configurations = candidate.configurations(Case(frame, frame.program.steps, WEIGHT))
     arrays = device_arrays(case, weight_shape(case))
     peer = library(case, arrays)[WEIGHT]

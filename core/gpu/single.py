@@ -39,21 +39,27 @@ UPDATED: Final = ("running_mean", "running_var")
 """Parameters that a forward pass in training moves."""
 
 
-def new_frame(case: KernelCase, device: Device | None = None, mode: Mode = TRAINING) -> Frame:
-    """The frame of a program of one step; without a GPU as if there were one that runs every kernel.
+def new_frame(
+    candidate: Candidate, direction: str, case: KernelCase, device: Device | None = None, mode: Mode = TRAINING
+) -> Frame:
+    """The frame of a program of one step, in which only gradients of `direction` are wanted; without a GPU as if there
+    were one that runs every kernel.
 
     A loss reads the program's output; any other step is not the last of a network.
     """
     if case.op == "dropout" and not mode.training:
         case = replace(case, attributes={**case.attributes, "rate": 0.0})
     program = lower_case(case, mode.training or case.op != "batch_norm")
-    program = replace(program, output=program.steps[0].inputs[0] if case.op in LOSSES else Value("logits", (1,)))
-    return Frame(program, case.batch, case.precision, device.hardware if device else typical())
-
-
-def case_for(candidate: Candidate, case: KernelCase) -> KernelCase:
-    """The case in the only precision that the candidate has, if it has one only."""
-    return replace(case, precision="mixed") if candidate.arithmetics == BF16 else case
+    step = program.steps[0]
+    program = replace(program, output=step.inputs[0] if case.op in LOSSES else Value("logits", (1,)))
+    frozen = frozenset(f"{NODE}.{p.role}" for p in step.parameters if direction == INPUT)
+    precision = "mixed" if candidate.arithmetics == BF16 else case.precision
+    hardware = device.hardware if device else typical()
+    frame = Frame(program, case.batch, precision, hardware, frozen, algorithm=candidate.level)
+    frame.wanted = frozenset(value.buffer for value in step.inputs if direction == INPUT)
+    if candidate.level not in FAST:
+        frame.vector = 1  # teaching kernels read arrays without padding, so that none is copied
+    return frame
 
 
 def reason_against(candidate: Candidate, direction: str, case: KernelCase) -> str:
@@ -63,8 +69,7 @@ def reason_against(candidate: Candidate, direction: str, case: KernelCase) -> st
     if case.op == "batch_norm" and case.attributes["frozen"] and direction == WEIGHT:
         return "A frozen batch norm learns nothing."
     try:
-        frame = new_frame(case_for(candidate, case), None if problem() else open_device())
-        frame.algorithm = candidate.level
+        frame = new_frame(candidate, direction, case, None if problem() else open_device())
         reason = candidate.reason_against(Case(frame, frame.program.steps, candidate.direction))
         if not reason:
             write(candidate, direction, frame)
@@ -75,20 +80,14 @@ def reason_against(candidate: Candidate, direction: str, case: KernelCase) -> st
 
 def write(candidate: Candidate, direction: str, frame: Frame, configuration: Any = None) -> None:
     """Write the launches of one direction: those of the candidate, after what it reads of an earlier pass."""
-    step, frame.algorithm = frame.program.steps[0], candidate.level
-    if candidate.level not in FAST:
-        frame.vector = 1  # teaching kernels read arrays without padding, so that none is copied
-    case = Case(frame, (step,), candidate.direction, Backward(frame, False))
+    case = Case(frame, frame.program.steps, candidate.direction, Backward(frame, False))
     with frame.comparing():
         case = replace(case, configuration=configuration or candidate.configurations(case)[0])
     if direction != FORWARD and candidate.level in FAST:
-        if step.op == "max_pool":  # the positions of the maxima
-            write_step(frame, step)
-        elif step.op == "batch_norm":
-            norm.statistics(frame, step)
-    frame.wanted = frozenset(value.buffer for value in step.inputs if direction == INPUT)
-    if direction == INPUT:
-        frame.frozen = frozenset(f"{NODE}.{p.role}" for p in step.parameters)
+        if case.step.op == "max_pool":  # the positions of the maxima
+            write_step(frame, case.step)
+        elif case.step.op == "batch_norm":
+            norm.statistics(frame, case.step)
     candidate.write(case)
 
 
@@ -200,7 +199,7 @@ def runner(candidate: Candidate, direction: str, configuration: Any = None) -> R
             theirs = addresses_of(arrays)
 
             def make(device: Device, allocate: Allocate) -> Work:
-                frame, element = new_frame(case_for(candidate, case), device, mode), arrays["x"].dtype.itemsize
+                frame, element = new_frame(candidate, direction, case, device, mode), arrays["x"].dtype.itemsize
                 return prepare(frame, candidate, direction, theirs, allocate, mode, element, configuration)
 
             arrays[key] = Prepared(make)
