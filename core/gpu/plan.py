@@ -60,7 +60,7 @@ class CudaPlan(Plan):
         self.layout = lay_out_parameters(graph)
         self._new_frame = partial(
             Frame, self.program, precision=precision, frozen=frozenset(frozen), algorithm=algorithm, stores_all=verify,
-            kept=frozenset([PHOTO, *(self.program.values[name].buffer for name in outputs)]),
+            kept=frozenset(self.program.values[name].buffer for name in outputs),
             tuning=load_table(gpu.open_device().identity) if tuning is None else tuning,
             ranks=self.ranks if sync_batch_norm else 1,
         )  # fmt: skip

@@ -32,7 +32,7 @@ from core.gpu.plan import CudaPlan
 from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case, Choice
 from core.gpu.timing import Bench, write_choice
 from core.gpu.tuning import Entries, Key, Measured, Table, encode, load_table, make_user_path, resume_table, write_table
-from core.graph import PHOTO, Graph
+from core.graph import Graph
 from core.ops.contract import Array
 from core.ops.photo import identity_augmentation
 from core.program import lower
@@ -160,8 +160,9 @@ def tune(
     frame = _frame(device, target)
     cases = find_cases(frame, before)
     todo = {key: choices for key, choices in cases.items() if key not in measured}
+    known, total = len(cases) - len(todo), len(cases)
     text = "kernels are compiled" if todo else "all of them are in the table"
-    yield TuningProgress(target, len(cases) - len(todo), len(cases), text, not todo)
+    yield TuningProgress(target, known, total, text, not todo)
     if not todo:
         return
     _load(device, frame, chain.from_iterable(todo.values()))
@@ -173,17 +174,17 @@ def tune(
                 break
             fresh[key] = measured[key] = measure_case(choices, before.entries.get(key, {}), bench)
             save(measured)
-            yield TuningProgress(target, len(cases) - len(todo) + len(fresh), len(cases), key.kind)
+            yield TuningProgress(target, known + len(fresh), total, key.kind)
     finally:
         bench.close()
     if fresh:
         verdict = _check(target, before, fresh, measured, save)
-        yield TuningProgress(target, len(cases) - len(todo) + len(fresh), len(cases), verdict, True)
+        yield TuningProgress(target, known + len(fresh), total, verdict, True)
 
 
 def _frame(device: Device, target: TuningTarget) -> Frame:
     program = lower(target.graph, target.training, fused=RELU)
-    return Frame(program, target.batch, target.precision, device.hardware, kept=frozenset([PHOTO]))
+    return Frame(program, target.batch, target.precision, device.hardware)
 
 
 def _load(device: Device, frame: Frame, choices: Iterable[Choice]) -> None:
