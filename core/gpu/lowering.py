@@ -41,12 +41,12 @@ def write_backward(frame: Frame, accumulate: bool) -> None:
     """Write the loss with its gradient, then the gradients of every step."""
     backward = Backward(frame, accumulate)
     write_loss(backward)
-    for segment in reversed(choose_backward(frame)):
-        for part in _reached(backward, segment):
-            for step in reversed(part.steps):
+    for chosen in reversed(choose_backward(frame)):
+        for segment in _reached(backward, chosen):
+            for step in reversed(segment.steps):
                 if backward.lacks_mask(step):
                     apply_mask(frame, step)
-            for choice in part.choices:
+            for choice in segment.choices:
                 choice.write(backward)
 
 
