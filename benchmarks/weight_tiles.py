@@ -54,10 +54,8 @@ def time_all(clock: Clock, case: KernelCase) -> dict[str, float]:
     """Milliseconds by configuration, the one ranked first first, and of the library."""
     pattern, name = (case.op,), "split_pixels"
     candidate = next(c for c in CANDIDATES.all if (c.pattern, c.direction, c.name) == (pattern, WEIGHT, name))
-    frame = single.new_frame(case)
-    frame.algorithm = candidate.level
-    with frame.comparing():
-        configurations = candidate.configurations(Case(frame, frame.program.steps, WEIGHT))
+    frame = single.new_frame(candidate, WEIGHT, case)
+    configurations = candidate.configurations(Case(frame, frame.program.steps, WEIGHT))
     arrays = device_arrays(case, weight_shape(case))
     peer = library(case, arrays)[WEIGHT]
     wanted = peer()

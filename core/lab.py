@@ -304,7 +304,8 @@ def run_explain(arguments: argparse.Namespace) -> None:
         inside = f": {found.measured[one]:.1f} us in the step" if found.measured and one in found.measured else ""
         print(f"\n{' + '.join(one.steps)}, {one.direction}{inside}")
         for considered in one.considered:
-            shown = "" if considered.configuration is None else f", {encode(considered.configuration)}"
+            configuration = considered.case.configuration
+            shown = "" if configuration is None else f", {encode(configuration)}"
             cost = considered.reason or f"{considered.microseconds:10.1f} us, {considered.source}{shown}"
             name, chosen = considered.candidate.name, considered.candidate.name == one.chosen
             print(f"  {'->' if chosen else '  '} {name:16} {cost}")

@@ -61,7 +61,7 @@ def _explain(plan: dict[str, Any]) -> dict[str, Any]:
     rows = [
         {"steps": " + ".join(one.steps), "direction": one.direction, "name": row.candidate.name,
          "chosen": row.candidate.name == one.chosen, "microseconds": 0.0 if row.reason else row.microseconds,
-         "source": row.source, "configuration": "" if row.configuration is None else str(row.configuration),
+         "source": row.source, "configuration": "" if row.case.configuration is None else str(row.case.configuration),
          "inside": (found.measured or {}).get(one, 0.0) if row.candidate.name == one.chosen else 0.0,
          "reason": row.reason}
         for one in found.choices for row in one.considered

@@ -13,26 +13,25 @@ from core.gpu.compilation.generations import Capability
 from core.gpu.frame import Frame
 from core.gpu.hardware import typical
 from core.gpu.launch import Launch
-from core.gpu.lowering import choose_backward, choose_forward
-from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case, Considered, Segment, check_level
-from core.program import Program, lay_out_parameters
+from core.gpu.segments import Segment, choose_backward, choose_forward
+from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case, Choice, check_level
+from core.program import Program
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Explained:
     """Neighbouring steps in one direction: the candidates considered, and the name of the chosen one."""
 
     steps: tuple[str, ...]
     direction: str
-    considered: tuple[Considered, ...]
+    considered: tuple[Choice, ...]
     chosen: str
 
 
 def frame_for(program: Program, batch: int, precision: str, capability: Capability, algorithm: str = "auto") -> Frame:
     """A frame for a typical GPU of a capability. Raises DeviceError for one without kernels, and KernelUnavailable."""
     check_level(algorithm, precision)
-    layout = lay_out_parameters(program.graph)
-    return Frame(program, layout, batch, precision, typical(capability), algorithm=algorithm)
+    return Frame(program, batch, precision, typical(capability), algorithm=algorithm)
 
 
 def explain(frame: Frame) -> list[Explained]:
@@ -66,15 +65,14 @@ def _explain(frame: Frame, segments: Sequence[Segment], directions: Sequence[str
         for segment in segments for choice in segment.choices
     }  # fmt: skip
     explained = []
-    with frame.comparing():
-        for step in (step for segment in segments for step in segment.steps):
-            at = frame.program.steps.index(step)
-            for length in range(1, CANDIDATES.longest + 1):
-                steps = frame.program.steps[at : at + length]
-                names = tuple(step.node for step in steps)
-                for direction in directions if len(steps) == length else ():
-                    considered = tuple(CANDIDATES.consider(Case(frame, steps, direction)))
-                    name = chosen.get((names, direction), "")
-                    if name or (length == 1 and considered) or any(not one.reason for one in considered):
-                        explained.append(Explained(names, direction, considered, name))
+    for step in (step for segment in segments for step in segment.steps):
+        at = frame.program.steps.index(step)
+        for length in range(1, CANDIDATES.longest + 1):
+            steps = frame.program.steps[at : at + length]
+            names = tuple(step.node for step in steps)
+            for direction in directions if len(steps) == length else ():
+                considered = tuple(CANDIDATES.consider(Case(frame, steps, direction)))
+                name = chosen.get((names, direction), "")
+                if name or (length == 1 and considered) or any(not one.reason for one in considered):
+                    explained.append(Explained(names, direction, considered, name))
     return explained

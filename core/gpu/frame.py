@@ -23,7 +23,7 @@ from core.gpu.tuning import EMPTY, Table
 from core.graph import PHOTO
 from core.ops.contract import Array, volume
 from core.ops.window import read_window
-from core.program import ParameterLayout, Program, Step, Value, wanted_buffers
+from core.program import Program, Step, Value, lay_out_parameters, wanted_buffers
 
 ARITHMETIC: Final = {"mixed": "bf16", "tf32": "tf32", "float32": "float32"}
 """Arithmetic of the matrix kernels by the plan's precision."""
@@ -57,11 +57,12 @@ class Frame:
     """What the lowering of one program reads, and the launches that it writes."""
 
     def __init__(
-        self, program: Program, layout: ParameterLayout, batch: int, precision: str, hardware: Hardware,
-        frozen: frozenset[str] = frozenset(), kept: frozenset[str] = frozenset(), algorithm: str = "auto",
-        tuning: Table = EMPTY, stores_all: bool = False, ranks: int = 1,
+        self, program: Program, batch: int, precision: str, hardware: Hardware, frozen: frozenset[str] = frozenset(),
+        kept: frozenset[str] = frozenset(), algorithm: str = "auto", tuning: Table = EMPTY, stores_all: bool = False,
+        ranks: int = 1,
     ) -> None:  # fmt: skip
-        self.program, self.layout, self.batch, self.hardware, self.frozen = program, layout, batch, hardware, frozen
+        self.program, self.batch, self.hardware, self.frozen = program, batch, hardware, frozen
+        self.layout = lay_out_parameters(program.graph)
         self.processors, self.shared = hardware.processors, hardware.shared
         self.stores_all, self.kept, self.ranks = stores_all, kept, ranks
         """Whether values and gradients that no kernel of the step reads are stored too; buffers that are read after the
@@ -93,8 +94,8 @@ class Frame:
         self._uses: dict[str, list[int]] = {}
         self.packs, self.tables = JoinedArrays(-1), JoinedArrays(0)
         """Indices of the elements of packed weights in the flat weights, and constant tables of kernels."""
-        self._in_order: dict[str, int] = {}
-        """First index of weights that need no packing; -1 for the others."""
+        self._packed: dict[str, tuple[str, int]] = {}
+        """Block and offset of weights in a kernel's order."""
 
     def restart(self, blocks: Mapping[str, int], arrays: Mapping[str, int]) -> None:
         """Begin again, with addresses of blocks and of the arena's arrays by name; others are at 0."""
@@ -126,7 +127,7 @@ class Frame:
 
     @contextmanager
     def comparing(self) -> Iterator[None]:
-        """Inside, arrays do not count as used: candidates are compared before anything is written."""
+        """Inside, arrays do not count as used: what a candidate asks for before it is chosen."""
         self._comparing = True
         try:
             yield
@@ -155,16 +156,13 @@ class Frame:
 
         It is that of a packed copy, except for float32 weights that have this order already.
         """
-        if name not in self._in_order:
+        if name not in self._packed:
             indices = make().reshape(-1)
             in_order = self.element == 4 and np.array_equal(indices, np.arange(indices.size) + indices[0])
-            self._in_order[name] = int(indices[0]) if in_order else -1
-            if not in_order:
-                self.packs.add(name, lambda: indices)
-        first = self._in_order[name]
-        if first >= 0:
-            return self.block("weights") + 4 * first
-        return self.block("packed") + self.packs.add(name, make) * self.element
+            first = indices[0] if in_order else self.packs.add(name, lambda: indices)
+            self._packed[name] = "weights" if in_order else "packed", int(first) * self.element
+        block, offset = self._packed[name]
+        return self.block(block) + offset
 
     def table(self, name: str, make: Callable[[], Array]) -> int:
         """Address of a constant int32 table."""

@@ -56,7 +56,7 @@ def source_file(kernel: Kernel, cases: Iterable[KernelCase]) -> Path:
     )  # fmt: skip
     case = next((case for case in cases if candidate.level in FAST and not kernel.refuses(case)), None)
     if case is not None:
-        frame = single.new_frame(single.case_for(candidate, case))
+        frame = single.new_frame(candidate, kernel.direction, case)
         single.write(candidate, kernel.direction, frame)
         launches = [launch for launch in frame.launches if launch.direction == kernel.direction] or frame.launches
         return Path(__file__).parent.joinpath(*launches[0].recipe.module.split(".")).with_suffix(".py")

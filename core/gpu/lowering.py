@@ -2,74 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from core.errors import KernelUnavailable
 from core.gpu.candidates import CANDIDATES
 from core.gpu.compilation.generations import HOPPER
 from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
-from core.gpu.launch import RELU, Launch
+from core.gpu.launch import Launch
 from core.gpu.ops.elementwise.combine import apply_mask
 from core.gpu.ops.image.image import image_launch
-from core.gpu.ops.loss.head import head_launch, is_computed_with_loss, write_loss
+from core.gpu.ops.loss.head import head_launch, write_loss
 from core.gpu.ops.update.optimizer import norm_launch, pack_launch, result_launch, update_launch
-from core.gpu.select import BY_NAME, FORWARD, Case, Segment, backward_segment, cheapest, forward_segment
-from core.graph import PHOTO
+from core.gpu.segments import Segment, backward_segment, choose_backward, choose_forward
+from core.gpu.select import FORWARD, Case
 from core.optim.optimizer import Optimizer
 from core.program import Step
 
-READS_IMAGE = ("conv2d", "dense")
-"""Ops that may read the network's input, whose pixels are padded for them."""
 
-
-def write_launches(frame: Frame, training: bool, accumulate: bool) -> None:
+def write_launches(frame: Frame, accumulate: bool = False) -> None:
     """Write all launches of a program into the frame; `accumulate` adds to the gradients of weights."""
     write_forward(frame)
-    if training:
+    if frame.program.training:
         write_backward(frame, accumulate)
     else:
         frame.add(head_launch(frame, None, ""))
-
-
-def chosen_steps(frame: Frame) -> list[Step]:
-    """The steps that candidates compute. Raises KernelUnavailable, naming the step, if one has no kernel."""
-    steps = [step for step in frame.program.steps if not is_computed_with_loss(frame, step)]
-    for step in steps:
-        if step.op not in READS_IMAGE and any(value.buffer == PHOTO for value in step.inputs):
-            raise KernelUnavailable(
-                f"On the GPU only convolutions and dense layers read the photo itself, not {step.op} ({step.node}): "
-                "its pixels are framed and padded for them. Run this network with --device cpu."
-            )
-        known = CANDIDATES.of((step.op,), FORWARD)
-        missing = step.op if not known else step.activation if step.activation not in RELU else ""
-        if missing:
-            raise KernelUnavailable(
-                f"The GPU has no kernel for {missing} ({step.node}). Run this network with --device cpu."
-            )
-    return steps
-
-
-def choose_forward(frame: Frame) -> list[Segment]:
-    """Choose the candidates of every step's forward pass. Raises KernelUnavailable, also where a level that was asked
-    for by name computes no step."""
-    with frame.comparing():
-        segments = cheapest(CANDIDATES, frame, chosen_steps(frame), forward_segment)
-        choices = [choice for segment in segments for choice in segment.choices]
-        if frame.algorithm in BY_NAME and all(one.candidate.level != frame.algorithm for one in choices):
-            considered = (one for choice in choices for one in CANDIDATES.consider(choice.case))
-            reasons = dict.fromkeys(one.reason for one in considered if one.candidate.level == frame.algorithm)
-            network = frame.program.graph.name
-            raise KernelUnavailable(" ".join([f"No step of {network} is computed by {frame.algorithm}.", *reasons]))
-        return segments
-
-
-def choose_backward(frame: Frame) -> list[Segment]:
-    """Choose the candidates of every step's gradients, in the program's order."""
-    with frame.comparing():
-        return cheapest(CANDIDATES, frame, chosen_steps(frame), backward_segment)
 
 
 def write_forward(frame: Frame) -> None:
@@ -83,36 +41,28 @@ def write_backward(frame: Frame, accumulate: bool) -> None:
     """Write the loss with its gradient, then the gradients of every step."""
     backward = Backward(frame, accumulate)
     write_loss(backward)
-    for segment in reversed(choose_backward(frame)):
-        inside = {value for step in segment.steps[1:] for value in step.inputs}
-        if all(backward.reached(step) for step in segment.steps if step.output not in inside):
-            _write_gradients(backward, segment)
-            continue
-        for step in reversed(segment.steps):  # a part of the pattern does not lead to the loss
-            if backward.reached(step):
-                write_step_gradients(backward, step)
+    for chosen in reversed(choose_backward(frame)):
+        for segment in _reached(backward, chosen):
+            for step in reversed(segment.steps):
+                if backward.lacks_mask(step):
+                    apply_mask(frame, step)
+            for choice in segment.choices:
+                choice.write(backward)
 
 
-def _write_gradients(backward: Backward, segment: Segment) -> None:
+def _reached(backward: Backward, segment: Segment) -> Iterator[Segment]:
+    """The segment, or each of its steps that leads to the loss if some do not."""
+    inside = {value for step in segment.steps[1:] for value in step.inputs}
+    if all(backward.reached(step) for step in segment.steps if step.output not in inside):
+        yield segment
+        return
     for step in reversed(segment.steps):
-        if backward.lacks_mask(step):
-            apply_mask(backward.frame, step)
-    for choice in segment.choices:
-        choice.write(backward)
+        if backward.reached(step) and (alone := backward_segment(backward.frame, (step,))):
+            yield alone
 
 
 def write_step(frame: Frame, step: Step) -> None:
-    with frame.comparing():
-        choice = CANDIDATES.require(Case(frame, (step,), FORWARD))
-    choice.write()
-
-
-def write_step_gradients(backward: Backward, step: Step) -> None:
-    """Write those gradients of one step that are needed."""
-    with backward.frame.comparing():
-        segment = backward_segment(CANDIDATES, backward.frame, (step,))
-    assert segment is not None
-    _write_gradients(backward, segment)
+    CANDIDATES.require(Case(frame, (step,), FORWARD)).write()
 
 
 PDL_IMAGES: Final = 2
@@ -127,15 +77,14 @@ def write_lists(
     at, arrays: addresses of the plan's blocks and of the arena's arrays. averages: whether the lists "step" and
     "average" average the gradient over ranks.
     """
-    training = frame.program.training
     frame.restart(at, arrays)
-    write_launches(frame, training, False)
+    write_launches(frame)
     lists = {"pack": [pack_launch(frame)]}
-    if not training:
+    if not frame.program.training:
         return {**lists, "predict": overlap_launches(frame, frame.launches)}
     first = frame.launches
     frame.restart(at, arrays)
-    write_launches(frame, True, True)
+    write_launches(frame, accumulate=True)
     norm, score = norm_launch(at, frame.layout.trained), result_launch(at, frame.batch)
     update = [update_launch(at, frame.layout.trained, frame.processors, optimizer), pack_launch(frame)]
     end = [norm, score]
@@ -147,17 +96,11 @@ def write_lists(
 
 
 def overlap_launches(frame: Frame, launches: list[Launch]) -> list[Launch]:
-    """The launches of a plan, dependent ones if it predicts one or two images on Hopper."""
-    few = frame.hardware.kernel_capability == HOPPER and frame.batch <= PDL_IMAGES and not frame.program.training
-    return dependent_launches(launches) if few else launches
-
-
-def dependent_launches(launches: Sequence[Launch]) -> list[Launch]:
-    """The launches, each of which may begin while the previous one runs (`core.gpu.compilation.generations`).
-
-    The first waits for all work before the graph. Launches on two streams are not changed.
+    """The launches of a plan; if it predicts one or two images on Hopper, each may begin while the previous one runs
+    (`core.gpu.compilation.generations`), and the first waits for all work before the graph. Not those on two streams.
     """
-    if any(launch.stream for launch in launches):
-        return list(launches)
+    few = frame.hardware.kernel_capability == HOPPER and frame.batch <= PDL_IMAGES and not frame.program.training
+    if not few or any(launch.stream for launch in launches):
+        return launches
     waiting = [replace(launch, recipe=replace(launch.recipe, dependent=True)) for launch in launches]
     return [waiting[0], *(replace(launch, dependent=True) for launch in waiting[1:])]

@@ -14,11 +14,11 @@ from core.communicator import Communicator, SingleProcess
 from core.device import KernelTime, Memory, Optimizer, PhotoBatch, Plan, StepResult
 from core.errors import InputError, KernelUnavailable, OutOfMemory
 from core.gpu.compilation.cuda import driver
-from core.gpu.control import BACKGROUNDS
 from core.gpu.driver import device as gpu
 from core.gpu.driver.memory import Block, Pinned
 from core.gpu.frame import Frame
 from core.gpu.graph_capture import CapturedGraph, Event, GradientAverage, capture_streams
+from core.gpu.kept_photos import KeptPhotos
 from core.gpu.launch import RELU, Launch
 from core.gpu.lowering import write_launches, write_lists
 from core.gpu.ops.update.optimizer import REPORT_BYTES
@@ -26,7 +26,7 @@ from core.gpu.select import check_level
 from core.gpu.sizes import block_sizes, count_memory, fits, require_room
 from core.gpu.staging import Staging
 from core.gpu.timing import time_inside, time_launches, time_replays
-from core.gpu.tuning import EMPTY, Table, load_table
+from core.gpu.tuning import Table, load_table
 from core.gpu.verify import verify_program
 from core.graph import PHOTO
 from core.graph import Graph as Network
@@ -51,29 +51,32 @@ class CudaPlan(Plan):
         check_level(algorithm, precision)
         if sync_batch_norm and (verify or algorithm != "auto"):
             raise KernelUnavailable("Synchronized batch norm excludes verification and algorithms by name.")
-        self._algorithm, self._tuning = algorithm, tuning
         self._communicator = communicator or SingleProcess()
         self.ranks, self.sync_batch_norm = self._communicator.size, sync_batch_norm
         self.asynchronous = not verify  # the reference must see the weights before the update
         self.batch, self.training, self._precision, self._seed, self._verify = batch, training, precision, seed, verify
-        self._optimizer, self._outputs, self._frozen = optimizer or Optimizer(), tuple(outputs), frozenset(frozen)
+        self._optimizer, self._outputs = optimizer or Optimizer(), tuple(outputs)
         self.program = lower(graph, training, outputs, RELU)
         self.layout = lay_out_parameters(graph)
-        self._step = self._parts = self._photos = 0  # steps so far; parts and photos of the present one
+        self._new_frame = partial(
+            Frame, self.program, precision=precision, frozen=frozenset(frozen), algorithm=algorithm, stores_all=verify,
+            kept=frozenset(self.program.values[name].buffer for name in outputs),
+            tuning=load_table(gpu.open_device().identity) if tuning is None else tuning,
+            ranks=self.ranks if sync_batch_norm else 1,
+        )  # fmt: skip
+        self._whole = "step" if training else "predict"  # the list of launches of one replay
+        self._step = self._parts = 0  # steps so far; parts of the present one
         names = RULES[self._optimizer.name].moments if training else ()
         self._state = dict(zip(names, ("first", "second"), strict=False))  # blocks; "first" has SGD's momentum too
         if training and self._optimizer.average > 0:
             self._state["average"] = "average"
-        self._kept: Array | None = None  # the photos of `keep_photos` where they are on the device
-        self._backgrounds: Backgrounds | None = None
-        self._owner: CudaPlan = self  # the plan whose photos and backgrounds it reads
+        self._kept = self._read = KeptPhotos()  # its own, and those that it reads
         self._released: tuple[dict[str, Array], dict[str, Array]] | None = None
         self._build()
         gpu.register(self)
 
     def _build(self) -> None:
         self._device = gpu.open_device()
-        self._tuning = load_table(self._device.identity) if self._tuning is None else self._tuning
         frame, arena, self.memory = self._lower(self.batch)
         self.frame, free = frame, self._device.memory()[0]
         require_room(self.batch, self.memory.total, free, lambda batch: self._lower(batch)[2].total)
@@ -91,19 +94,18 @@ class CudaPlan(Plan):
         self._average = GradientAverage(self._communicator, self.layout, self._stream, self._side, bucket)
         self._graphs: dict[str, CapturedGraph] = {}
         self._ended = [Event() for _ in range(2)]  # of the steps, by their slot
-        self._staging = Staging(self.batch, self.program.target_size, self._blocks["control"], self._stream, ahead)
+        self._staging = Staging(
+            self.batch, self.program.target_size, self._blocks["control"], self._stream, ahead, self._read
+        )
         self._settings = self._staging.settings
+        self._settings.seed = self._seed & 0xFFFFFFFF
         if self.training:
-            self._blocks["roles"].put(list_roles(self.layout, self._frozen))
+            self._blocks["roles"].put(list_roles(self.layout, frame.frozen))
 
     def _lower(self, batch: int) -> tuple[Frame, Arena, Memory]:
         """The frame of a batch with its launches, the places of its arrays, and the plan's bytes."""
-        kept = frozenset([PHOTO, *(self.program.values[name].buffer for name in self._outputs)])
-        frame = Frame(
-            self.program, self.layout, batch, self._precision, self._device.hardware, self._frozen, kept,
-            self._algorithm, self._tuning or EMPTY, self._verify, self.ranks if self.sync_batch_norm else 1,
-        )  # fmt: skip
-        write_launches(frame, self.training, self.training)  # accumulating gradients uses the most arrays
+        frame = self._new_frame(batch=batch, hardware=self._device.hardware)
+        write_launches(frame, accumulate=True)  # which uses the most arrays
         arena = lay_out(frame.lifetimes())
         return frame, arena, count_memory(frame, tuple(self._state.values()), arena.bytes)
 
@@ -148,7 +150,7 @@ class CudaPlan(Plan):
             raise InputError("A plan for training does not predict; compile one for inference and load the weights.")
         count = self._put_batch(batch)
         self._replay("predict")
-        self._send_ahead()
+        self._staging.send_ahead()
         self._device.synchronize()
         classes = self.program.output.shape[-1]
         logits = self._blocks["logits"].get(self.batch * classes, np.float32).reshape(self.batch, classes)
@@ -175,35 +177,32 @@ class CudaPlan(Plan):
         self._staging.announce(batch)
 
     def gradient(self, batch: PhotoBatch, accumulate: bool = False, share: float = 1.0) -> StepResult:
+        before = self.gradients() if self._verify and accumulate else {}
         self._begin_part(batch, share, accumulate)
-        result = self._step_result(batch, "accumulate" if accumulate else "gradient")
-        self._photos += result.photos
+        result = self._queue_step("accumulate" if accumulate else "gradient", self._put_batch(batch))()
+        if self._verify:
+            self._check_against_reference(result.photos, before)
         return result
 
     def _begin_part(self, batch: PhotoBatch, share: float, accumulate: bool) -> None:
-        if not accumulate:
-            self._parts, self._photos = 0, batch.first
-        self._parts += 1
-        self._settings.step, self._settings.share = self._step, share
-
-    def _step_result(self, batch: PhotoBatch, name: str) -> StepResult:
-        count = self._put_batch(batch)
-        before = self.gradients() if self._verify and name == "accumulate" else {}
-        result = self._queue_step(name, count)()
-        if self._verify:
-            self._check_against_reference(count, before)
-        return result
+        settings = self._settings
+        self._parts = self._parts + 1 if accumulate else 1
+        settings.photo0 = settings.photo0 + settings.photos if accumulate else batch.first
+        settings.step, settings.share, settings.factor = self._step, share, 1 / self._parts
 
     def _queue_step(self, name: str, photos: int) -> Callable[[], StepResult]:
         """Queue a list of launches that ends with a result; returns a function that waits for it."""
         slot = self._settings.slot
         self._replay(name)
         self._ended[slot].record(self._stream)
-        self._send_ahead()
+        self._staging.send_ahead()
         return partial(self._wait_for_result, slot, name, photos)
 
     def _wait_for_result(self, slot: int, name: str, photos: int) -> StepResult:
-        self._wait_for(self._ended[slot])
+        if self.ranks > 1:  # others may be missing
+            self._communicator.wait(self._ended[slot].is_over)
+        else:
+            self._ended[slot].wait()
         start = slot * REPORT_BYTES
         loss, hits, norm = self._report.array[start : start + 12].view(np.float32).tolist()
         return StepResult(loss, round(hits * self.ranks if name in AVERAGED else hits), photos, norm)
@@ -215,7 +214,7 @@ class CudaPlan(Plan):
 
     def _check_against_reference(self, photos: int, before: Mapping[str, Array]) -> None:
         """`before`: the gradients of earlier parts of the batch, which this part's were added to."""
-        mode = Mode(training=True, seed=self._seed, step=self._settings.step, photo0=self._photos)
+        mode = Mode(training=True, seed=self._seed, step=self._settings.step, photo0=self._settings.photo0)
         weights, gradients = self.weights(), {name: g - before.get(name, 0) for name, g in self.gradients().items()}
         verify_program(self.program, weights, gradients, self.read, self._precision, mode, photos)
 
@@ -255,30 +254,20 @@ class CudaPlan(Plan):
     def keep_photos(self, photos: Array, stream: bool = False) -> bool:
         self._rest()
         photos = np.ascontiguousarray(photos, np.uint8)
-        self._kept = None
-        if "photos" in self._blocks:
-            self._blocks.pop("photos").close()
+        self._kept.keep(None)
         if stream or not self.fits(photos.nbytes):
             self.memory = replace(self.memory, photos=self._staging.make_room(self.batch * photos[:1].nbytes))
             return False
-        self._blocks["photos"] = Block(photos.nbytes)
-        self._blocks["photos"].put(photos)
-        self._kept = photos
+        self._kept.keep(photos)
         self.memory = replace(self.memory, photos=photos.nbytes)
         return True
 
     def keep_backgrounds(self, backgrounds: Backgrounds) -> None:
         self._rest()
-        self._backgrounds, settings = backgrounds, self._settings
-        for name, array in zip(BACKGROUNDS, (backgrounds.masks, backgrounds.images), strict=True):
-            if name in self._blocks:
-                self._blocks.pop(name).close()
-            self._blocks[name] = Block(array.nbytes)
-            self._blocks[name].put(array)
-            setattr(settings, name, (self._blocks[name].address, *array.shape[1:3]))
+        self._kept.keep_backgrounds(backgrounds)
 
     def borrow_photos(self, owner: CudaPlan) -> None:
-        self._owner = owner
+        self._read = self._staging.kept = owner._kept
 
     def time_kernels(self, batch: PhotoBatch) -> list[KernelTime]:
         self._put_batch(batch)
@@ -294,18 +283,16 @@ class CudaPlan(Plan):
     def time_inside(self, batch: PhotoBatch) -> list[tuple[Launch, float]]:
         """Launches of the captured step or prediction, and the microseconds that each adds to it; weights change."""
         self._put_batch(batch)
-        return time_inside(self._lists["step" if self.training else "predict"], self._stream, self._capture)
+        return time_inside(self._lists[self._whole], self._stream, self._capture)
 
     def replay_milliseconds(self, batch: PhotoBatch, replays: int) -> float:
         """Mean time of a whole step (training) or prediction on the device, for benchmarks; weights change."""
         self._put_batch(batch)
-        name = "step" if self.training else "predict"
-        self._replay(name)
-        return time_replays(lambda: self._replay(name), self._stream, replays)
+        self._replay(self._whole)
+        return time_replays(partial(self._replay, self._whole), self._stream, replays)
 
     def kernels(self) -> list[tuple[str, str, str]]:
-        launches = self._lists["step" if self.training else "predict"]
-        return list(dict.fromkeys((n.layer, n.direction, n.kernel) for n in launches))
+        return list(dict.fromkeys((n.layer, n.direction, n.kernel) for n in self._lists[self._whole]))
 
     def close(self) -> None:
         gpu.unregister(self)
@@ -323,10 +310,10 @@ class CudaPlan(Plan):
         self.load(weights)
         if self.training:
             self.load_state(state)
-        if kept is not None:
-            self.keep_photos(kept)
-        if self._backgrounds is not None:
-            self.keep_backgrounds(self._backgrounds)
+        if kept.photos is not None:
+            self.keep_photos(kept.photos)
+        if kept.backgrounds is not None:
+            self.keep_backgrounds(kept.backgrounds)
         self._released = None
 
     def _rest(self) -> None:
@@ -347,26 +334,17 @@ class CudaPlan(Plan):
         for block in self._blocks.values():
             block.close()
         self._blocks.clear()
+        self._kept.free()
         for stream in self._streams:
             gpu.check(driver.cuStreamDestroy(stream))
 
     def _put_batch(self, batch: PhotoBatch) -> int:
         """Queue the copies of a batch. Returns its number of photos."""
         self._device.activate()
-        settings = self._settings
-        settings.seed, settings.photo0 = self._seed & 0xFFFFFFFF, self._photos
-        settings.factor = 1 / max(self._parts, 1)
         if self.sync_batch_norm:
-            photos = batch.photos_of_ranks(self._parts - 1, self.batch, self.ranks)
+            photos, settings = batch.photos_of_ranks(self._parts - 1, self.batch, self.ranks), self._settings
             settings.rank_photos, settings.counted = photos.mean(), photos[self._communicator.rank] > 0
-        owner = self._owner
-        for name in BACKGROUNDS:
-            setattr(settings, name, getattr(owner._settings, name))
-        kept_at = owner._blocks["photos"].address if owner._kept is not None else 0
-        return self._staging.put(batch, owner._kept, kept_at, owner._backgrounds)
-
-    def _send_ahead(self) -> None:
-        self._staging.send_ahead(self._owner._kept, self._owner._backgrounds)
+        return self._staging.put(batch)
 
     def _launch(self, launch: Launch, stream: Any) -> None:
         self._functions[launch.recipe].launch(
@@ -387,9 +365,3 @@ class CudaPlan(Plan):
             gradient, scores = self._blocks["gradient"].address, self._blocks["totals"].address  # scores: loss, hits
             run = self._average.insert(launches, gradient, scores, run)
         return capture_streams(launches, self._stream, self._side, run)
-
-    def _wait_for(self, event: Event) -> None:
-        if self.ranks > 1:  # others may be missing
-            self._communicator.wait(event.is_over)
-        else:
-            event.wait()

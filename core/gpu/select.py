@@ -1,7 +1,6 @@
-"""Selection of kernels: candidates, their refusals and costs, and the cheapest sequence of them.
+"""Selection of kernels: candidates of a pattern of one to a few neighbouring steps, their refusals and costs.
 
-A candidate computes a pattern of one to a few neighbouring steps. Choosing between single and fused candidates is a
-shortest path over the steps. No kernel is named here.
+No kernel is named here.
 """
 
 from __future__ import annotations
@@ -178,38 +177,17 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Considered:
-    """One candidate of a case: the reason against it, or its cost with source and configuration."""
-
-    candidate: Candidate
-    reason: str
-    microseconds: float = inf
-    source: str = ""
-    configuration: Any = None
-
-
-@dataclass(frozen=True, slots=True)
 class Choice:
-    """A case and the candidate that writes it."""
+    """A case with a configuration, and a candidate: the reason against it, or its cost and where that comes from."""
 
     case: Case
     candidate: Candidate
-    microseconds: float
+    microseconds: float = inf
+    source: str = ""
+    reason: str = ""
 
     def write(self, traversal: Backward | None = None) -> None:
         self.candidate.write(replace(self.case, traversal=traversal))
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """Steps that are written together, and their choices in order."""
-
-    steps: tuple[Step, ...]
-    choices: tuple[Choice, ...]
-
-    @property
-    def microseconds(self) -> float:
-        return sum(choice.microseconds for choice in self.choices)
 
 
 class Candidates:
@@ -233,27 +211,28 @@ class Candidates:
     def usable(self, case: Case) -> tuple[dict[str, Sequence[Any]], dict[str, str]]:
         """(configurations of each usable candidate, reasons against all, empty for the usable ones), by name."""
         found = self.of(case.pattern, case.direction)
-        reasons = {one.name: one.reason_against(case) for one in found}
-        alone = next((one.name for one in found if one.exclusive and not reasons[one.name]), "")
-        for name, reason in reasons.items():
-            if alone and name != alone and not reason:
-                reasons[name] = f"The neighbouring steps depend on {alone}."
-        return {one.name: one.configurations(case) for one in found if not reasons[one.name]}, reasons
+        with case.frame.comparing():
+            reasons = {one.name: one.reason_against(case) for one in found}
+            alone = next((one.name for one in found if one.exclusive and not reasons[one.name]), "")
+            for name, reason in reasons.items():
+                if alone and name != alone and not reason:
+                    reasons[name] = f"The neighbouring steps depend on {alone}."
+            return {one.name: one.configurations(case) for one in found if not reasons[one.name]}, reasons
 
-    def consider(self, case: Case) -> list[Considered]:
+    def consider(self, case: Case) -> list[Choice]:
         """Every candidate of the case's pattern, with measured costs if all usable ones were measured."""
         configurations, reasons = self.usable(case)
         measured, source = choose_measured(case.frame.tuning, case.key, configurations)
-        considered = []
+        choices = []
         for one in self.of(case.pattern, case.direction):
             if reasons[one.name]:
-                considered.append(Considered(one, reasons[one.name]))
+                choices.append(Choice(case, one, reason=reasons[one.name]))
                 continue
             configuration, microseconds = measured.get(one.name, (configurations[one.name][0], 0.0))
-            if not source:
-                microseconds = one.estimate(case)
-            considered.append(Considered(one, "", microseconds, source or "estimated", configuration))
-        return considered
+            chosen = replace(case, configuration=configuration)
+            cost = (microseconds, source) if source else (one.estimate(case), "estimated")
+            choices.append(Choice(chosen, one, *cost))
+        return choices
 
     def choose(self, case: Case) -> Choice | None:
         """The cheapest usable candidate; if a level was requested, of the highest level up to it."""
@@ -261,10 +240,7 @@ class Candidates:
         if case.frame.algorithm != "auto" and usable:
             highest = max(LEVELS.index(c.candidate.level) for c in usable)
             usable = [c for c in usable if LEVELS.index(c.candidate.level) == highest]
-        if not usable:
-            return None
-        best = min(usable, key=lambda c: c.microseconds)
-        return Choice(replace(case, configuration=best.configuration), best.candidate, best.microseconds)
+        return min(usable, key=lambda c: c.microseconds, default=None)
 
     def require(self, case: Case) -> Choice:
         """Like `choose`, but raises KernelUnavailable with the reasons if no candidate is usable."""
@@ -276,49 +252,3 @@ class Candidates:
                 f"The GPU has no kernel for {' and '.join(case.pattern)} {case.direction} ({names}). {reasons}".strip()
             )
         return choice
-
-
-def forward_segment(candidates: Candidates, frame: Frame, steps: tuple[Step, ...]) -> Segment | None:
-    """The choice for a pattern; None if a pattern of several steps has no candidate."""
-    case = Case(frame, steps, FORWARD)
-    choice = candidates.require(case) if len(steps) == 1 else candidates.choose(case)
-    return Segment(steps, (choice,)) if choice else None
-
-
-def backward_segment(candidates: Candidates, frame: Frame, steps: tuple[Step, ...]) -> Segment | None:
-    """One candidate for all gradients, or one per weight gradient, last step first, then one for the input gradient."""
-    wants = any(frame.wants(value) for value in steps[0].inputs)
-    trained = [step for step in reversed(steps) if frame.trains_any(step)]
-    if not wants and not trained:
-        return Segment(steps, ()) if len(steps) == 1 else None
-    whole = candidates.choose(Case(frame, steps, BACKWARD))
-    together = Segment(steps, (whole,)) if whole else None
-    if whole is not None and whole.candidate.exclusive:
-        return together
-    last = Case(frame, steps, INPUT)
-    if len(steps) > 1 and candidates.choose(last) is None:
-        return together
-    cases = [*(Case(frame, (step,), WEIGHT) for step in trained), *([last] if wants else [])]
-    choices = [candidates.choose(case) for case in cases]
-    if together is None and len(steps) == 1:
-        choices = [candidates.require(case) for case in cases]
-    if None in choices:
-        return together
-    apart = Segment(steps, tuple(choice for choice in choices if choice is not None))
-    return together if together is not None and together.microseconds <= apart.microseconds else apart
-
-
-def cheapest(
-    candidates: Candidates, frame: Frame, steps: Sequence[Step],
-    segment: Callable[[Candidates, Frame, tuple[Step, ...]], Segment | None],
-) -> list[Segment]:  # fmt: skip
-    """The cheapest sequence of segments that covers the steps: a shortest path."""
-    best: list[tuple[float, list[Segment]]] = [(0.0, [])]
-    for end in range(1, len(steps) + 1):
-        paths = []
-        for first in range(end - 1, max(-1, end - 1 - candidates.longest), -1):
-            last = segment(candidates, frame, tuple(steps[first:end]))
-            if last is not None:
-                paths.append((best[first][0] + last.microseconds, [*best[first][1], last]))
-        best.append(min(paths, key=lambda path: path[0]))
-    return best[-1][1]

@@ -6,7 +6,7 @@ are used in place; others, and all in bf16, are copied into the plan's layout an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -31,7 +31,7 @@ from core.ops.contract import Array, Mode, volume
 from core.ops.op_table import LOSSES
 from core.ops.registry import KernelCase
 from core.optim.optimizer import RULES, Optimizer, Scalars, scalars
-from core.program import NODE, Value, lay_out_parameters, lower_case
+from core.program import NODE, Value, lower_case
 
 TRAINING: Final = Mode(training=True)
 
@@ -39,22 +39,27 @@ UPDATED: Final = ("running_mean", "running_var")
 """Parameters that a forward pass in training moves."""
 
 
-def new_frame(case: KernelCase, device: Device | None = None, mode: Mode = TRAINING) -> Frame:
-    """The frame of a program of one step; without a GPU as if there were one that runs every kernel.
+def new_frame(
+    candidate: Candidate, direction: str, case: KernelCase, device: Device | None = None, mode: Mode = TRAINING
+) -> Frame:
+    """The frame of a program of one step, in which only gradients of `direction` are wanted; without a GPU as if there
+    were one that runs every kernel.
 
     A loss reads the program's output; any other step is not the last of a network.
     """
     if case.op == "dropout" and not mode.training:
         case = replace(case, attributes={**case.attributes, "rate": 0.0})
     program = lower_case(case, mode.training or case.op != "batch_norm")
-    program = replace(program, output=program.steps[0].inputs[0] if case.op in LOSSES else Value("logits", (1,)))
-    layout, hardware = lay_out_parameters(program.graph), device.hardware if device else typical()
-    return Frame(program, layout, case.batch, case.precision, hardware)
-
-
-def case_for(candidate: Candidate, case: KernelCase) -> KernelCase:
-    """The case in the only precision that the candidate has, if it has one only."""
-    return replace(case, precision="mixed") if candidate.arithmetics == BF16 else case
+    step = program.steps[0]
+    program = replace(program, output=step.inputs[0] if case.op in LOSSES else Value("logits", (1,)))
+    frozen = frozenset(f"{NODE}.{p.role}" for p in step.parameters if direction == INPUT)
+    precision = "mixed" if candidate.arithmetics == BF16 else case.precision
+    hardware = device.hardware if device else typical()
+    frame = Frame(program, case.batch, precision, hardware, frozen, algorithm=candidate.level)
+    frame.wanted = frozenset(value.buffer for value in step.inputs if direction == INPUT)
+    if candidate.level not in FAST:
+        frame.vector = 1  # teaching kernels read arrays without padding, so that none is copied
+    return frame
 
 
 def reason_against(candidate: Candidate, direction: str, case: KernelCase) -> str:
@@ -64,10 +69,8 @@ def reason_against(candidate: Candidate, direction: str, case: KernelCase) -> st
     if case.op == "batch_norm" and case.attributes["frozen"] and direction == WEIGHT:
         return "A frozen batch norm learns nothing."
     try:
-        frame = new_frame(case_for(candidate, case), None if problem() else open_device())
-        frame.algorithm = candidate.level
-        with frame.comparing():
-            reason = candidate.reason_against(Case(frame, frame.program.steps, candidate.direction))
+        frame = new_frame(candidate, direction, case, None if problem() else open_device())
+        reason = candidate.reason_against(Case(frame, frame.program.steps, candidate.direction))
         if not reason:
             write(candidate, direction, frame)
     except KernelUnavailable as error:
@@ -77,30 +80,24 @@ def reason_against(candidate: Candidate, direction: str, case: KernelCase) -> st
 
 def write(candidate: Candidate, direction: str, frame: Frame, configuration: Any = None) -> None:
     """Write the launches of one direction: those of the candidate, after what it reads of an earlier pass."""
-    step, frame.algorithm = frame.program.steps[0], candidate.level
-    if candidate.level not in FAST:
-        frame.vector = 1  # teaching kernels read arrays without padding, so that none is copied
-    case = Case(frame, (step,), candidate.direction, Backward(frame, False))
+    case = Case(frame, frame.program.steps, candidate.direction, Backward(frame, False))
     with frame.comparing():
         case = replace(case, configuration=configuration or candidate.configurations(case)[0])
     if direction != FORWARD and candidate.level in FAST:
-        if step.op == "max_pool":  # the positions of the maxima
-            write_step(frame, step)
-        elif step.op == "batch_norm":
-            norm.statistics(frame, step)
-    frame.wanted = frozenset(value.buffer for value in step.inputs if direction == INPUT)
-    if direction == INPUT:
-        frame.frozen = frozenset(f"{NODE}.{p.role}" for p in step.parameters)
+        if case.step.op == "max_pool":  # the positions of the maxima
+            write_step(frame, case.step)
+        elif case.step.op == "batch_norm":
+            norm.statistics(frame, case.step)
     candidate.write(case)
 
 
 def prepare(
-    frame: Frame, direction: str, write: Callable[[Frame], None], theirs: Mapping[str, int], allocate: Allocate,
-    mode: Mode = TRAINING, element: int = 4,
+    frame: Frame, candidate: Candidate, direction: str, theirs: Mapping[str, int], allocate: Allocate,
+    mode: Mode = TRAINING, element: int = 4, configuration: Any = None,
 ) -> Work:  # fmt: skip
     """The work on arrays of `element` bytes per number at the addresses `theirs` by role."""
     step = frame.program.steps[0]
-    write(frame)
+    write(candidate, direction, frame, configuration)
     sizes = frame.array_sizes
     given = {n: theirs[_role(n)] for n in sizes if _role(n) in theirs}
     if step.op == "max_pool" and direction != FORWARD:
@@ -115,7 +112,7 @@ def prepare(
     at = direct | allocate(sizes, contents)
     into, out_of = _place_parameters(frame, direction, theirs, at)
     frame.restart(at, at)
-    write(frame)
+    write(candidate, direction, frame, configuration)
     pack = [pack_launch(frame)] if frame.packs.size else []
     copied = [n for n in given if n not in direct]
     pad = [_layout(frame, True, n, given[n], at[n]) for n in copied if not _is_result(n, direction)]
@@ -202,11 +199,8 @@ def runner(candidate: Candidate, direction: str, configuration: Any = None) -> R
             theirs = addresses_of(arrays)
 
             def make(device: Device, allocate: Allocate) -> Work:
-                return prepare(
-                    new_frame(case_for(candidate, case), device, mode), direction,
-                    lambda frame: write(candidate, direction, frame, configuration), theirs, allocate, mode,
-                    arrays["x"].dtype.itemsize,
-                )  # fmt: skip
+                frame, element = new_frame(candidate, direction, case, device, mode), arrays["x"].dtype.itemsize
+                return prepare(frame, candidate, direction, theirs, allocate, mode, element, configuration)
 
             arrays[key] = Prepared(make)
         arrays[key].run()

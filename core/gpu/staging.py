@@ -8,7 +8,7 @@ third.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -19,8 +19,8 @@ from core.gpu.control import Control, Settings
 from core.gpu.driver.device import check
 from core.gpu.driver.memory import Block, Pinned
 from core.gpu.graph_capture import Event
+from core.gpu.kept_photos import KeptPhotos
 from core.ops.contract import Array
-from core.ops.photo import Backgrounds
 
 Key: TypeAlias = tuple[int, tuple[int, ...]]
 
@@ -49,30 +49,30 @@ class Staging:
     """The control blocks on the host, and buffers for streamed photos, which grow up to the largest batch.
 
     target_size: targets per photo; block: the control block on the device; stream: the stream of the steps; side: a
-    stream for photos copied ahead. `settings` are copied with each batch.
+    stream for photos copied ahead; kept: what batches without photos name. `settings` are copied with each batch.
     """
 
-    def __init__(self, batch: int, target_size: int, block: Block, stream: Any, side: Any) -> None:
+    def __init__(self, batch: int, target_size: int, block: Block, stream: Any, side: Any, kept: KeptPhotos) -> None:
         self._batch, self._target_size, self._block, self._stream, self._side = batch, target_size, block, stream, side
+        self.kept = kept
         self._pinned = [Pinned(block.size) for _ in range(2)]
         self._controls = [Control(pinned.array, batch, target_size) for pinned in self._pinned]
-        self.settings = Settings(share=1)
+        self.settings = Settings(share=1, factor=1)
         self._buffers: list[Buffer] = []
         self._next = 0
         self._announced: PhotoBatch | None = None
         self._checked: tuple[Any, ...] = ()
-        """The announced batch, and the photos and backgrounds with which it was checked."""
+        """The batch that was checked last, and the photos and backgrounds with which it was."""
 
-    def put(
-        self, batch: PhotoBatch, kept: Array | None, kept_address: int, backgrounds: Backgrounds | None = None
-    ) -> int:
+    def put(self, batch: PhotoBatch) -> int:
         """Queue the copies of a batch. Returns its number of photos. Raises InputError if it does not fit."""
-        source = self._check(batch, kept, backgrounds)
+        self._check(batch)
         count, photos = len(batch.augmentation), batch.photos
         settings = self.settings
         settings.photos, settings.slot = count, 1 - settings.slot
-        address = kept_address if photos is None else self._stream_photos(photos)
-        settings.source = address, *source.shape[1:3]
+        self.kept.write_to(settings)
+        if photos is not None:
+            settings.source = self._stream_photos(photos), *photos.shape[1:3]
         c = self._controls[settings.slot]
         c.augmentation[:count] = batch.augmentation
         c.labels[:count] = batch.labels
@@ -88,25 +88,24 @@ class Staging:
         self._controls[slot].copy_settings(self.settings)
         self._block.queue_from(self._pinned[slot], self._block.size, self._stream)
 
-    def _check(self, batch: PhotoBatch, kept: Array | None, backgrounds: Backgrounds | None) -> Array:
-        """Return the photos of a batch that fits, as `PhotoBatch.check`; each is checked once."""
-        given = batch, kept, backgrounds
+    def _check(self, batch: PhotoBatch) -> None:
+        """`PhotoBatch.check`, once for each batch."""
+        given = batch, self.kept.photos, self.kept.backgrounds
         if not self._checked or any(one is not other for one, other in zip(given, self._checked, strict=True)):
-            return batch.check(kept, self._batch, backgrounds, self._target_size)
-        return cast("Array", kept if batch.photos is None else batch.photos)
+            batch.check(self.kept.photos, self._batch, self.kept.backgrounds, self._target_size)
+            self._checked = given
 
     def announce(self, batch: PhotoBatch | None) -> None:
         """Announce the batch after the next."""
         self._announced = batch
 
-    def send_ahead(self, kept: Array | None, backgrounds: Backgrounds | None) -> None:
+    def send_ahead(self) -> None:
         """Check the announced batch and copy its photos to the free buffer, while the steps queued before compute."""
         batch, self._announced, self._checked = self._announced, None, ()
         if batch is None:
             return
         with suppress(InputError):  # its own step raises it
-            self._check(batch, kept, backgrounds)
-            self._checked = batch, kept, backgrounds
+            self._check(batch)
         photos = batch.photos
         if photos is None or (self._buffers and self._buffers[0].block.size < photos.nbytes):
             return  # the buffers are in use: `put` enlarges them

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from statistics import median
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from core.gpu.driver.memory import Block
 from core.gpu.frame import Frame
 from core.gpu.gradients import Backward
 from core.gpu.graph_capture import CapturedGraph, Event, Run
-from core.gpu.launch import Launch
+from core.gpu.launch import Launch, blocks_of
 from core.gpu.lowering import overlap_launches, write_step
 from core.gpu.select import FORWARD, Choice
 from core.gpu.sizes import block_sizes
@@ -121,37 +122,31 @@ class Bench:
             block.close()
         check(driver.cuStreamDestroy(self._stream))
 
-    def _places(self, choice: Choice) -> tuple[dict[str, int], int, int]:
-        """Offset of each array of a choice in a set of arrays, the bytes of a set, and the number of sets."""
+    def _sets(self, choice: Choice) -> tuple[list[dict[str, int]], int]:
+        """Offsets of a choice's arrays in the arena, for each of the sets used in turn, and the end of the last."""
         write_choice(self._frame, {}, {}, choice)
-        offsets, end = {}, 0
-        for name, size in self._frame.array_sizes.items():
-            offsets[name] = end
-            end += -(-size // 1024) * 1024
-        return offsets, end, 1 if 2 * end <= CACHED else SETS
+        sizes = self._frame.array_sizes
+        *starts, end = accumulate((blocks_of(size, 1024) * 1024 for size in sizes.values()), initial=0)
+        firsts = [0] if 2 * end <= CACHED else [i * end for i in range(SETS)]
+        offsets = [{name: first + start for name, start in zip(sizes, starts, strict=True)} for first in firsts]
+        return offsets, len(firsts) * end
 
-    def _make_room(self, places: Sequence[tuple[dict[str, int], int, int]]) -> None:
+    def _make_room(self, needed: int) -> None:
         """Enlarge the arena for all choices, before the first of them is captured with its address."""
-        needed = max((end * count for _, end, count in places), default=0)
         if needed > self._blocks["arena"].size:
             self._blocks["arena"].close()
             self._blocks["arena"] = Block(needed)
             _fill(self._blocks["arena"])
 
-    def _sets(self, choice: Choice, offsets: dict[str, int], end: int, count: int) -> list[list[Launch]]:
-        """The launches of a choice, once for each of the sets of arrays that `_places` returned."""
-        at = {name: block.address for name, block in self._blocks.items()}
-        firsts = [at["arena"] + i * end for i in range(count)]
-        return [
-            write_choice(self._frame, at, {name: first + offset for name, offset in offsets.items()}, choice)
-            for first in firsts
-        ]
-
-    def _capture(self, choice: Choice, places: tuple[dict[str, int], int, int]) -> tuple[CapturedGraph, int] | None:
+    def _capture(self, choice: Choice, sets: Sequence[Mapping[str, int]]) -> tuple[CapturedGraph, int] | None:
         """A graph of repeats of a choice, and their number; None where the GPU refuses to launch it."""
-        sets = self._sets(choice, *places)
+        at = {name: block.address for name, block in self._blocks.items()}
+        written = [
+            write_choice(self._frame, at, {name: at["arena"] + offset for name, offset in offsets.items()}, choice)
+            for offsets in sets
+        ]
         most = max(REPEATS[0], min(REPEATS[1], round(DURATION / max(choice.microseconds, 1.0))))
-        launches = overlap_launches(self._frame, [launch for i in range(most) for launch in sets[i % len(sets)]])
+        launches = overlap_launches(self._frame, [n for i in range(most) for n in written[i % len(written)]])
 
         def record() -> None:
             for n in launches:
@@ -167,9 +162,9 @@ class Bench:
 
     def times(self, choices: Sequence[Choice], rounds: int) -> list[float | None]:
         """Median microseconds of each choice over interleaved rounds; None where the GPU refuses to launch it."""
-        places = [self._places(choice) for choice in choices]
-        self._make_room(places)
-        graphs = [self._capture(choice, own) for choice, own in zip(choices, places, strict=True)]
+        sets = [self._sets(choice) for choice in choices]
+        self._make_room(max((end for _, end in sets), default=0))
+        graphs = [self._capture(choice, offsets) for choice, (offsets, _) in zip(choices, sets, strict=True)]
         taken: list[list[float]] = [[] for _ in choices]
         for _ in range(rounds):
             for captured, times in zip(graphs, taken, strict=True):

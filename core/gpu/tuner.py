@@ -7,15 +7,15 @@ dropped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 from math import inf, isnan
 from pathlib import Path
 from statistics import median
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -29,13 +29,13 @@ from core.gpu.launch import RELU
 from core.gpu.lowering import overlap_launches
 from core.gpu.ops.loss.head import is_computed_with_loss
 from core.gpu.plan import CudaPlan
-from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Candidate, Case, Choice
+from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case, Choice
 from core.gpu.timing import Bench, write_choice
 from core.gpu.tuning import Entries, Key, Measured, Table, encode, load_table, make_user_path, resume_table, write_table
-from core.graph import PHOTO, Graph
+from core.graph import Graph
 from core.ops.contract import Array
 from core.ops.photo import identity_augmentation
-from core.program import lay_out_parameters, lower
+from core.program import lower
 
 LIMIT: Final = 6
 """Most configurations of a candidate that are measured, besides the one in use."""
@@ -79,13 +79,10 @@ class TuningProgress:
     is_last: bool = False
 
 
-Ways = Mapping[str, tuple[Candidate, Sequence[Any]]]
-"""The candidates of a case by name, with their configurations to measure."""
-
-
-def find_cases(frame: Frame, known: Table) -> dict[Key, tuple[Case, Ways]]:
-    """The cases of a plan that can be computed in several ways, alone or as a part of a longer pattern."""
-    cases: dict[Key, tuple[Case, Ways]] = {}
+def find_cases(frame: Frame, known: Table) -> dict[Key, list[Choice]]:
+    """The choices to measure of each case of a plan that can be computed in several ways, alone or as a part of a
+    longer pattern."""
+    cases: dict[Key, list[Choice]] = {}
     steps = [step for step in frame.program.steps if not is_computed_with_loss(frame, step)]
     fused = {op for one in CANDIDATES.all if len(one.pattern) > 1 for op in one.pattern}
     directions = (FORWARD, BACKWARD, INPUT, WEIGHT) if frame.program.training else (FORWARD,)
@@ -93,10 +90,9 @@ def find_cases(frame: Frame, known: Table) -> dict[Key, tuple[Case, Ways]]:
         case = Case(frame, tuple(steps[at : at + length]), direction)
         if len(case.steps) < length or not _is_needed(case) or case.key in cases:
             continue
-        ways = find_ways(case, known)
-        several = sum(len(configurations) for _, configurations in ways.values()) > 1
-        if ways and (several or length > 1 or case.step.op in fused):
-            cases[case.key] = case, ways
+        choices = find_choices(case, known.entries.get(case.key, {}))
+        if len(choices) > 1 or (choices and (length > 1 or case.step.op in fused)):
+            cases[case.key] = choices
     return cases
 
 
@@ -107,38 +103,38 @@ def _is_needed(case: Case) -> bool:
     return {FORWARD: True, BACKWARD: wants or trains, INPUT: wants, WEIGHT: trains}[case.direction]
 
 
-def find_ways(case: Case, known: Table) -> Ways:
+def find_choices(case: Case, used: Mapping[str, Measured]) -> list[Choice]:
     """Candidates and configurations to measure, including those in use."""
-    with case.frame.comparing():
-        usable, _ = CANDIDATES.usable(case)
-    candidates = {one.name: one for one in CANDIDATES.of(case.pattern, case.direction)}
-    used, costs = known.entries.get(case.key, {}), {name: candidates[name].estimate(case) for name in usable}
-    ways = {}
-    for name, configurations in usable.items():
-        limit = LIMIT if costs[name] <= UNLIKELY * min(costs.values()) else 1
-        incumbent = [c for c in configurations[limit:] if name in used and encode(c) == used[name].configuration]
-        ways[name] = candidates[name], (*configurations[:limit], *incumbent)
-    return ways
+    usable, _ = CANDIDATES.usable(case)
+    costs = {one: one.estimate(case) for one in CANDIDATES.of(case.pattern, case.direction) if one.name in usable}
+    choices = []
+    for one, cost in costs.items():
+        limit = LIMIT if cost <= UNLIKELY * min(costs.values()) else 1
+        every = [Choice(replace(case, configuration=c), one, cost) for c in usable[one.name]]
+        choices += [choice for i, choice in enumerate(every) if i < limit or _is_in(used, choice)]
+    return choices
 
 
-def measure_case(case: Case, ways: Ways, used: Mapping[str, Measured], bench: Bench) -> dict[str, Measured]:
+def _is_in(used: Mapping[str, Measured], choice: Choice) -> bool:
+    """Whether a choice is its candidate's configuration in use."""
+    name = choice.candidate.name
+    return name in used and encode(choice.case.configuration) == used[name].configuration
+
+
+def measure_case(choices: Sequence[Choice], used: Mapping[str, Measured], bench: Bench) -> dict[str, Measured]:
     """Each candidate's fastest configuration; those in use are measured as often as the fastest ones."""
-    every = [
-        Choice(replace(case, configuration=configuration), candidate, candidate.estimate(case))
-        for candidate, configurations in ways.values() for configuration in configurations
-    ]  # fmt: skip
-    first = bench.times(every, ROUNDS[0])
-    chosen: list[Choice] = []
-    for name in ways:
-        own = sorted((time, i) for i, time in enumerate(first) if time is not None and every[i].candidate.name == name)
-        near = [i for time, i in own[:FINAL] if time <= CLOSE * own[0][0]]
-        old = [i for _, i in own if name in used and encode(every[i].case.configuration) == used[name].configuration]
-        chosen += [every[i] for i in dict.fromkeys((*near, *old))]
+    times = zip(bench.times(choices, ROUNDS[0]), choices, strict=True)
+    timed = sorted(((time, one) for time, one in times if time is not None), key=lambda pair: pair[0])
+    again: list[Choice] = []
+    for name in dict.fromkeys(one.candidate.name for one in choices):
+        own = [(time, one) for time, one in timed if one.candidate.name == name]
+        near = [one for time, one in own[:FINAL] if time <= CLOSE * own[0][0]]
+        again += [one for _, one in own if one in near or _is_in(used, one)]
     best: dict[str, Measured] = {}
-    for way, time in zip(chosen, bench.times(chosen, ROUNDS[1]), strict=True):
-        name = way.candidate.name
+    for one, time in zip(again, bench.times(again, ROUNDS[1]), strict=True):
+        name = one.candidate.name
         if time is not None and (name not in best or time < best[name].microseconds):
-            best[name] = Measured(encode(way.case.configuration), time)
+            best[name] = Measured(encode(one.case.configuration), time)
     return best
 
 
@@ -163,41 +159,39 @@ def tune(
     """Measure the cases missing in `measured` and add them; `before` is the table in use. Saves after each case."""
     frame = _frame(device, target)
     cases = find_cases(frame, before)
-    todo = {key: ways for key, ways in cases.items() if key not in measured}
+    todo = {key: choices for key, choices in cases.items() if key not in measured}
+    known, total = len(cases) - len(todo), len(cases)
     text = "kernels are compiled" if todo else "all of them are in the table"
-    yield TuningProgress(target, len(cases) - len(todo), len(cases), text, not todo)
+    yield TuningProgress(target, known, total, text, not todo)
     if not todo:
         return
-    _load(device, frame, todo)
+    _load(device, frame, chain.from_iterable(todo.values()))
     fresh: Entries = {}
     bench = Bench(device, frame)
     try:
-        for key, (case, ways) in todo.items():
+        for key, choices in todo.items():
             if monotonic() > deadline:
                 break
-            fresh[key] = measured[key] = measure_case(case, ways, before.entries.get(key, {}), bench)
+            fresh[key] = measured[key] = measure_case(choices, before.entries.get(key, {}), bench)
             save(measured)
-            yield TuningProgress(target, len(cases) - len(todo) + len(fresh), len(cases), key.kind)
+            yield TuningProgress(target, known + len(fresh), total, key.kind)
     finally:
         bench.close()
     if fresh:
         verdict = _check(target, before, fresh, measured, save)
-        yield TuningProgress(target, len(cases) - len(todo) + len(fresh), len(cases), verdict, True)
+        yield TuningProgress(target, known + len(fresh), total, verdict, True)
 
 
 def _frame(device: Device, target: TuningTarget) -> Frame:
     program = lower(target.graph, target.training, fused=RELU)
-    layout = lay_out_parameters(target.graph)
-    return Frame(program, layout, target.batch, target.precision, device.hardware, kept=frozenset([PHOTO]))
+    return Frame(program, target.batch, target.precision, device.hardware)
 
 
-def _load(device: Device, frame: Frame, cases: Mapping[Key, tuple[Case, Ways]]) -> None:
+def _load(device: Device, frame: Frame, choices: Iterable[Choice]) -> None:
     recipes: list[Recipe] = []
-    for case, ways in cases.values():
-        for candidate, configurations in ways.values():
-            for configuration in configurations:
-                one = write_choice(frame, {}, {}, Choice(replace(case, configuration=configuration), candidate, 0.0))
-                recipes += [launch.recipe for launch in overlap_launches(frame, [*one, *one])]
+    for choice in choices:
+        one = write_choice(frame, {}, {}, choice)
+        recipes += [launch.recipe for launch in overlap_launches(frame, [*one, *one])]
     with suppress(DeviceError):  # `Bench` skips a kernel that cannot be loaded
         device.load(list(dict.fromkeys(recipes)))
 

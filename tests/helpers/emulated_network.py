@@ -13,7 +13,7 @@ from core.graph import PHOTO
 from core.ops.activation import ACTIVATIONS
 from core.ops.contract import Call, Mode
 from core.ops.op_table import OPS
-from core.program import Value, flatten_parameters, lay_out_parameters, lower, name_parameters
+from core.program import Value, flatten_parameters, lower, name_parameters
 from tests.helpers.emulated_gpu import Machine, Memory
 from tests.helpers.gpu_network import AMPERE
 from tests.helpers.rounded import of_bits
@@ -44,10 +44,11 @@ class Lowered:
     def __init__(
         self, graph, precision, processors=1, training=True, batch=PHOTOS, arena=False, hardware=AMPERE, **more
     ):
-        self.layout, self.program = lay_out_parameters(graph), lower(graph, training, fused=RELU)
+        self.program = lower(graph, training, fused=RELU)
         gpu = replace(hardware, processors=processors)
-        self.frame = frame = Frame(self.program, self.layout, batch, precision, gpu, **more)
-        write_launches(frame, training, training)  # with all arrays
+        self.frame = frame = Frame(self.program, batch, precision, gpu, **more)
+        self.layout = frame.layout
+        write_launches(frame, accumulate=True)  # with all arrays
         self.memory = m = Memory(1 << 22)
         shared = lay_out(frame.lifetimes())
         at = {n: m.reserve(max(size, 64)) for n, size in block_sizes(frame, (), shared.bytes * arena).items()}
@@ -61,7 +62,7 @@ class Lowered:
     def write(self, accumulate):
         """Write all launches again; `accumulate` adds to the gradients of weights."""
         self.frame.restart(*self.addresses)
-        write_launches(self.frame, self.program.training, accumulate)
+        write_launches(self.frame, accumulate)
 
     def put_weights(self, weights, rounded=cut):
         """`rounded`: the bits of bf16 of float32 numbers."""

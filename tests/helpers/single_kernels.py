@@ -1,6 +1,7 @@
 """Holds kernel entries of the GPU against the float64 reference: on a GPU, or as plain Python without one."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -9,7 +10,7 @@ from core.gpu.candidates import CANDIDATES
 from core.gpu.kernel_entries import UPDATES, WRITES, tolerance_of
 from core.gpu.prepared import Copy, hosted
 from core.gpu.select import FAST
-from core.gpu.single import case_for, directions_of, new_frame, prepare, reason_against, runner, write
+from core.gpu.single import directions_of, new_frame, prepare, reason_against, runner, write
 from core.laboratory.kernel_comparison import solve_update
 from core.ops.registry import KernelCase
 from tests.helpers.compare import poisoned, relative_error
@@ -60,7 +61,7 @@ def written_alone():
     for one in (one for one in CANDIDATES.all if len(one.pattern) == 1 and not is_teaching(one)):
         for direction, problem in product(directions_of(one), problems(one.pattern[0], 1 << 20)):
             if not reason_against(one, direction, problem):
-                frame = new_frame(case_for(one, problem))
+                frame = new_frame(one, direction, problem)
                 write(one, direction, frame)
                 yield from frame.launches
 
@@ -105,8 +106,8 @@ def run_as_python(candidate, direction, problem, arrays):
     memory, mode = Memory(1 << 22), arrays["mode"]
     numbers = {name: value for name, value in arrays.items() if isinstance(value, np.ndarray)}
     at = {name: memory.place(value) for name, value in numbers.items()}
-    work = prepare(new_frame(problem, None, mode), direction, lambda frame: write(candidate, direction, frame), at,
-                   lambda sizes, contents: allocate(memory, sizes, contents), mode)  # fmt: skip
+    frame = new_frame(candidate, direction, problem, None, mode)
+    work = prepare(frame, candidate, direction, at, partial(allocate, memory), mode)
     run_work(memory, work)
     for name, value in numbers.items():
         value[...] = memory.get(at[name], value.size, value.dtype).reshape(value.shape)

@@ -16,8 +16,9 @@ from core.gpu.candidates import CANDIDATES
 from core.gpu.compilation.compiler import Recipe
 from core.gpu.explain import explain, frame_for
 from core.gpu.launch import RELU
-from core.gpu.lowering import choose_forward, write_backward, write_forward, write_lists
+from core.gpu.lowering import write_backward, write_forward, write_lists
 from core.gpu.ops.elementwise import combine
+from core.gpu.segments import choose_forward
 from core.gpu.select import FAST, FORWARD, INPUT, Candidates, Case
 from core.models.architectures import build
 from core.ops.builder import with_loss

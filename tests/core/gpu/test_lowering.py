@@ -26,7 +26,7 @@ from core.models.architectures import MODELS, build
 from core.ops.builder import Builder, with_loss
 from core.ops.window import Window
 from core.plan import compile_plan
-from core.program import fold_batch_norm, lay_out_parameters, lower
+from core.program import fold_batch_norm, lower
 from tests.helpers.gpu_network import AMPERE, rare_network
 from tests.helpers.shapes import case, solve
 
@@ -42,9 +42,8 @@ def frame_of(name, precision="mixed", training=True, batch=2, size=64, hardware=
 
 def lowered(base, precision="mixed", training=True, batch=2, hardware=AMPERE, **more):
     graph = with_loss(base, 0.0, (), multi=base.name == "rare") if training else fold_batch_norm(base)
-    program, layout = lower(graph, training, fused=RELU), lay_out_parameters(graph)
-    frame = Frame(program, layout, batch, precision, hardware, **more)
-    write_launches(frame, training, False)
+    frame = Frame(lower(graph, training, fused=RELU), batch, precision, hardware, **more)
+    write_launches(frame)
     return frame
 
 
@@ -69,9 +68,9 @@ def test_every_network_has_launches_and_memory(name, training):
 
 def test_a_fused_activation_that_kernels_cannot_apply_is_refused_with_its_step():
     graph = fold_batch_norm(build("mobilenetv3_small", 5, 64))
-    frame = Frame(lower(graph, False), lay_out_parameters(graph), 2, "mixed", AMPERE)
+    frame = Frame(lower(graph, False), 2, "mixed", AMPERE)
     with pytest.raises(KernelUnavailable, match=r"no kernel for hard_swish \(features.0.*with --device cpu"):
-        write_launches(frame, False, False)
+        write_launches(frame)
 
 
 @pytest.mark.parametrize("training", [True, False])
@@ -85,7 +84,7 @@ def test_hopper_has_launches_of_its_own_that_fit(name, batch, training):
 def test_what_is_between_the_photos_convolution_and_its_pool_is_in_memory_only_to_be_looked_at():
     network, between = build("squeezenet1_0", 5, 64), "features.1"
     for kept in (frozenset(), frozenset({between})):
-        frame = Frame(lower(network, False), lay_out_parameters(network), 2, "mixed", typical(), kept=kept)
+        frame = Frame(lower(network, False), 2, "mixed", typical(), kept=kept)
         write_forward(frame)
         assert (between in frame.lifetimes()) == bool(kept)
         assert (frame.launches[1].recipe.factory == "make_image_pool") != bool(kept)

@@ -22,7 +22,7 @@ for name, training in product(("squeezenet1_0", "mobilenetv2"), (False, True)):
     network = build(name, 5, 224)
     graph = with_loss(network, 0.0, ()) if training else fold_batch_norm(network)
     frame = frame_for(lower(graph, training), 1, "mixed", (9, 0))
-    write_launches(frame, training, False)
+    write_launches(frame)
     layers = {launch.layer for launch in frame.launches}
     print(name, len(layers) > 14, *{launch.recipe.module.split(".")[0] for launch in frame.launches})
 """

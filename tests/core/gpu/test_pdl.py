@@ -8,7 +8,7 @@ import pytest
 from core.gpu.compilation import generations
 from core.gpu.compilation.compiler import compile_kernel
 from core.gpu.hardware import typical
-from core.gpu.lowering import dependent_launches
+from core.gpu.lowering import overlap_launches
 from tests.core.gpu.test_lowering import frame_of
 from tests.helpers.resources import check_registers
 
@@ -22,7 +22,7 @@ def recipes():
     found = {}
     for name in ("mobilenetv2", "squeezenet1_0", "squeezenet1_1"):
         frame = frame_of(name, training=False, batch=1, size=224, hardware=typical())
-        for launch in dependent_launches(frame.launches):
+        for launch in overlap_launches(frame, frame.launches):
             found.setdefault(launch.recipe.factory, {})[launch.recipe] = None
     return {factory: list(made) for factory, made in found.items()}
 
@@ -58,10 +58,11 @@ def test_every_measured_block_fits_into_registers(recipe):
     check_registers(ptx, (9, 0))
 
 
-def test_the_others_of_a_chain_are_dependent_and_those_on_two_streams_are_not():
-    frame = frame_of("mobilenetv2", training=False, batch=1, size=224, hardware=typical())
-    chain = dependent_launches(frame.launches)
+def test_the_others_of_a_chain_are_dependent_and_those_on_two_streams_or_of_larger_batches_are_not():
+    one, three = (frame_of("cnn", training=False, batch=batch, hardware=typical()) for batch in (1, 3))
+    chain = overlap_launches(one, one.launches)
     assert [n.dependent for n in chain] == [False, *(True for _ in chain[1:])]
     assert all(n.recipe.dependent for n in chain)
-    beside = [replace(n, stream=i % 2) for i, n in enumerate(frame.launches)]
-    assert dependent_launches(beside) == beside
+    assert overlap_launches(three, three.launches) == three.launches
+    beside = [replace(n, stream=i % 2) for i, n in enumerate(one.launches)]
+    assert overlap_launches(one, beside) == beside

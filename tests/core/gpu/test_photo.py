@@ -12,7 +12,7 @@ from core.gpu.ops.image.image import image_launch
 from core.graph import PHOTO
 from core.ops import photo
 from core.ops.builder import Builder
-from core.program import Value, lay_out_parameters, lower
+from core.program import Value, lower
 from tests.helpers.compare import relative_error
 from tests.helpers.emulated_gpu import Machine, Memory
 from tests.helpers.gpu_network import AMPERE
@@ -41,7 +41,7 @@ def test_every_pixel_is_the_references(side, mixed):
     mean, std = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
     b = Builder("small", (34, 33, 3), mean, std)
     graph = b.graph(b.add("global_avg_pool", "pool", b.add("conv2d", "c", "photo", filters=4)))
-    frame = Frame(lower(graph, False), lay_out_parameters(graph), PHOTOS, "float32", replace(AMPERE, processors=1))
+    frame = Frame(lower(graph, False), PHOTOS, "float32", replace(AMPERE, processors=1))
     draw, memory = np.random.default_rng(3), Memory(1 << 17)
     photos = draw.integers(0, 256, (5, *side, 3), dtype=np.uint8)
     augmentation = photo.identity_augmentation(COUNT, side, (34, 33))
@@ -62,7 +62,7 @@ def test_every_pixel_is_the_references(side, mixed):
 def test_grey_photos_of_dense_layers_are_vectors_without_gaps(precision):
     b, memory = Builder("small", (4, 6, 1), (0.5,), (0.25,)), Memory(1 << 15)
     graph = b.graph(b.add("dense", "d", b.add("flatten", "f", "photo"), units=3))
-    frame = Frame(lower(graph, False), lay_out_parameters(graph), PHOTOS, precision, replace(AMPERE, processors=1))
+    frame = Frame(lower(graph, False), PHOTOS, precision, replace(AMPERE, processors=1))
     photos = np.random.default_rng(3).integers(0, 256, (2, 4, 6, 3), dtype=np.uint8)
     identity, index = photo.identity_augmentation(COUNT, 4, 6), np.arange(COUNT, dtype=np.int32)
     t = write_photos(frame, memory, photos, identity, index)

@@ -11,16 +11,15 @@ from core.gpu.compilation.cuda import driver as real
 from core.gpu.control import Settings, find_offsets
 from core.gpu.driver import device
 from core.gpu.driver.memory import BEHIND
-from core.gpu.explain import frame_for
-from core.gpu.lowering import write_launches
+from core.gpu.hardware import typical
 from core.gpu.ops.elementwise import combine
 from core.gpu.plan import CudaPlan
 from core.gpu.staging import Buffer
 from core.models.architectures import build
 from core.ops.builder import Builder, with_loss
 from core.ops.photo import Backgrounds
-from core.program import lower
 from core.training.step import start_step
+from tests.core.gpu.test_lowering import lowered
 from tests.helpers.gpu_network import batch_for, flattened_network, random_weights
 from tests.helpers.pretended_gpu import pretend
 
@@ -268,19 +267,18 @@ def test_a_plan_looks_at_the_photos_and_backgrounds_of_another_also_after_a_rese
     assert owner.keep_photos(photos)
     owner.keep_backgrounds(Backgrounds(masks, backgrounds))
     other.borrow_photos(owner)
-    assert len(driver.blocks) == before + 3
+    assert len(driver.blocks) == before + len(owner._kept._blocks) == before + 3
     for _ in range(2):
         other.predict(batch)
         settings = other._settings
-        assert settings.source.address == owner._blocks["photos"].address
+        kept = {name: block.address for name, (block, _) in owner._kept._blocks.items()}
+        assert {name: getattr(settings, name).address for name in kept} == kept
         assert list(other._staging._controls[settings.slot].index[:2]) == [8, 1]
         assert (settings.source.height, settings.backgrounds.width) == (30, 9)
-        assert settings.masks.address == owner._blocks["masks"].address
-        assert settings.backgrounds.address == owner._blocks["backgrounds"].address
         device.reset()
     streamed = batch_for(graph, 3)
     other.predict(streamed)
-    assert other._settings.source.address != owner._blocks["photos"].address
+    assert other._settings.source.address != kept["source"]
     other.close()
     owner.close()
     assert not driver.blocks
@@ -292,10 +290,7 @@ def test_the_loss_reads_a_flattened_image_as_one_pixel_and_refuses_one_with_padd
     def launches(filters):
         b = Builder("maps", (8, 8, 3), (0.5,) * 3, (0.2,) * 3)
         x = b.add("conv2d", "maps", "photo", filters=filters, kernel=(3, 3), padding=(1, 1, 1, 1))
-        graph = with_loss(b.graph(b.add("flatten", "flat", x)), 0.0, (), targets=True)
-        frame = frame_for(lower(graph, True), 2, "float32", (9, 0))
-        write_launches(frame, True, True)
-        return frame.launches
+        return lowered(b.graph(b.add("flatten", "flat", x)), "float32", hardware=typical()).launches
 
     (head,) = (launch for launch in launches(12) if launch.layer == "loss")
     assert head.values[8:12] == (1, 8 * 8 * 12, 8 * 8 * 12, 8 * 8 * 12)  # pixels, classes, pitches
@@ -305,10 +300,8 @@ def test_the_loss_reads_a_flattened_image_as_one_pixel_and_refuses_one_with_padd
 
 def test_layers_between_a_flattened_image_and_a_dense_layer_read_it_as_one_pixel():
     """The dropout took 36 pixels for 36 images, and wrote 35 images behind its output's end."""
-    frame = frame_for(lower(with_loss(flattened_network(), 0.0, ()), True), 2, "float32", (9, 0))
-    write_launches(frame, True, False)
     names = {"dropout": combine.DROPOUT.parameters}
-    for launch in frame.launches:
+    for launch in lowered(flattened_network(), "float32", hardware=typical()).launches:
         if launch.layer in ("kept", "gate", "sum"):
             parameters = names.get(launch.recipe.factory.removeprefix("make_"), combine.COMBINE.parameters)
             words = [name for name, kind in zip(parameters, launch.recipe.types, strict=True)

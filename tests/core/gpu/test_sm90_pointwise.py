@@ -8,16 +8,12 @@ import pytest
 
 from core.gpu.candidates import CANDIDATES
 from core.gpu.compilation.compiler import Recipe, compile_kernel
-from core.gpu.explain import frame_for
 from core.gpu.hardware import typical
 from core.gpu.launch import Tensor, blocks_of
 from core.gpu.parts.tile import Tile
 from core.gpu.select import BACKWARD, FORWARD, Case
 from core.gpu.sm90 import pointwise, pointwise_forward, pointwise_gradients
 from core.gpu.sm90.filters import pack_vectors
-from core.models.architectures import build
-from core.ops.builder import with_loss
-from core.program import lower
 from tests.core.gpu.test_lowering import frame_of
 from tests.helpers.emulated_gpu import Memory
 from tests.helpers.emulated_tma import TmaMachine
@@ -188,14 +184,11 @@ SHARED = 227 << 10
 @cache
 def every_tile():
     """Direction and tile of every configuration for a network's layers, once."""
-    frame = frame_for(lower(with_loss(build("squeezenet1_0", 10, 224), 0.0, ()), True), 32, "mixed", (9, 0))
+    frame = frame_of("squeezenet1_0", batch=32, size=224, hardware=typical())
     found = set()
-    with frame.comparing():
-        for step, direction in product(frame.program.steps, KERNELS):
-            for row in CANDIDATES.of((step.op,), direction):
-                case = Case(frame, (step,), direction)
-                if row.name == "pointwise_tma" and not row.reason_against(case):
-                    found |= {(direction, tile) for tile in row.configurations(case)}
+    for step, direction in product(frame.program.steps, KERNELS):
+        usable, _ = CANDIDATES.usable(Case(frame, (step,), direction))
+        found |= {(direction, tile) for tile in usable.get("pointwise_tma", ())}
     return sorted(found, key=lambda one: (one[0], one[1]))
 
 

@@ -78,7 +78,7 @@ def test_a_launch_has_a_thread_for_each_element(op, more):
     shapes = ((8, 8, 16),) * (2 if op == "add" else 1)
     for candidate, direction in entries(op):
         if is_teaching(candidate):
-            frame = new_frame(case(op, *shapes, batch=2, **more))
+            frame = new_frame(candidate, direction, case(op, *shapes, batch=2, **more))
             write(candidate, direction, frame)
             assert all(prod(n.grid) * prod(n.block) >= 2048 for n in frame.launches), direction
 

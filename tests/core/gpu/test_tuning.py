@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from itertools import chain
 from types import SimpleNamespace
 
 import pytest
@@ -15,10 +16,10 @@ from core.gpu.driver.device import open_device
 from core.gpu.explain import explain, frame_for, inside
 from core.gpu.gradients import Backward
 from core.gpu.hardware import Identity, typical
-from core.gpu.lowering import choose_backward, choose_forward
 from core.gpu.ops.conv.configurations import product_tiles
 from core.gpu.parts.tile import Tile
-from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case, Choice, backward_segment
+from core.gpu.segments import backward_segment, choose_backward, choose_forward
+from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case
 from core.gpu.timing import Bench, write_choice
 from core.gpu.tuner import TuningTarget, accept, find_cases, measure_case, ready_plan
 from core.models.architectures import build
@@ -54,8 +55,7 @@ def row_of(case):
 
 def entry(case, fastest="", microseconds=5.0, configuration=None):
     """A measured case in which one candidate is the fastest, with this configuration of its own."""
-    with case.frame.comparing():
-        usable, _ = CANDIDATES.usable(case)
+    usable, _ = CANDIDATES.usable(case)
     return {
         name: tuning.Measured(tuning.encode(of[0] if name != fastest or configuration is None else configuration),
         microseconds if name == fastest else 100.0) for name, of in usable.items()
@@ -93,11 +93,11 @@ def test_a_case_counts_only_where_every_candidate_was_measured_with_a_configurat
     del whole["pointwise_tma"]
     case.frame.tuning = tuning.Table({case.key: whole})
     row = row_of(case)
-    assert (row.source, row.configuration) == ("estimated", product_tiles(case)[5]), "still the best guess"
+    assert (row.source, row.case.configuration) == ("estimated", product_tiles(case)[5]), "still the best guess"
     found = entry(case, "implicit_gemm") | {"implicit_gemm": tuning.Measured([7, 7, 7, 7, 7, 7, 7], 0.1)}
     case.frame.tuning = tuning.Table({case.key: found})
     row = row_of(case)
-    assert (row.source, row.configuration) == ("estimated", product_tiles(case)[0])
+    assert (row.source, row.case.configuration) == ("estimated", product_tiles(case)[0])
 
 
 def test_steps_that_their_neighbours_rely_on_keep_their_candidate_however_slow_it_was():
@@ -175,7 +175,7 @@ def test_gradients_are_computed_together_where_that_is_faster(together, wanted):
     frame = frame_of()
     cases = [case_of(frame, "features.3.squeeze", direction) for direction in (BACKWARD, WEIGHT, INPUT)]
     frame.tuning = tuning.Table({case.key: entry(case, "pointwise_tma", together) for case in cases})
-    segment = backward_segment(CANDIDATES, frame, cases[0].steps)
+    segment = backward_segment(frame, cases[0].steps)
     assert [choice.case.direction for choice in segment.choices] == wanted
 
 
@@ -204,9 +204,10 @@ class FakeBench:
     def __init__(self, *arguments):
         pass
 
-    def times(self, ways, rounds):
-        self.asked.append(len(ways))
-        return [self.known.get((way.candidate.name, str(tuning.encode(way.case.configuration))), 50.0) for way in ways]
+    def times(self, choices, rounds):
+        self.asked.append(len(choices))
+        return [self.known.get((one.candidate.name, str(tuning.encode(one.case.configuration))), 50.0)
+                for one in choices]
 
     def close(self):
         pass
@@ -225,21 +226,20 @@ def bench(monkeypatch):
 def test_the_fastest_configuration_of_each_candidate_is_kept_and_a_refused_one_left_out(case, bench):
     tiles = product_tiles(case)
     bench.known = {("implicit_gemm", str(tuning.encode(tiles[2]))): 3.0, ("pointwise_tma", "[1]"): 2.0}
-    ways = tuner.find_ways(case, tuning.EMPTY)
-    best = measure_case(case, ways, {}, bench())
-    assert (best["implicit_gemm"], set(best)) == (tuning.Measured(tuning.encode(tiles[2]), 3.0), set(ways))
-    only = {"implicit_gemm": ways["implicit_gemm"]}
-    refusing = SimpleNamespace(times=lambda ways, rounds: [None] * len(ways))
-    assert measure_case(case, only, {}, refusing) == {}
+    choices = tuner.find_choices(case, {})
+    best = measure_case(choices, {}, bench())
+    assert best["implicit_gemm"] == tuning.Measured(tuning.encode(tiles[2]), 3.0)
+    assert set(best) == {one.candidate.name for one in choices}
+    refusing = SimpleNamespace(times=lambda choices, rounds: [None] * len(choices))
+    assert measure_case(choices, {}, refusing) == {}
 
 
 def test_the_way_in_use_is_measured_too_and_stays_unless_another_is_faster(case, bench):
     last = product_tiles(case)[-1]  # not among the promising ones
     used = {"implicit_gemm": tuning.Measured(tuning.encode(last), 1.0)}
-    known = tuning.Table({case.key: used})
     for time, wanted in ((3.0, tuning.encode(last)), (60.0, tuning.encode(product_tiles(case)[0]))):
         bench.known = {("implicit_gemm", str(tuning.encode(last))): time}
-        best = measure_case(case, tuner.find_ways(case, known), used, bench())
+        best = measure_case(tuner.find_choices(case, used), used, bench())
         assert best["implicit_gemm"].configuration == wanted
 
 
@@ -336,7 +336,7 @@ def test_new_entries_with_which_the_whole_step_is_slower_are_not_kept(bench, mon
     monkeypatch.setattr(tuner, "compare_steps", lambda *arguments: (1.0, 1.1))
     cases = find_cases(tuner._frame(H200, target()), tuning.EMPTY)
     first = next(iter(cases))
-    before, measured = tuning.Table({first: entry(cases[first][0])}), {}
+    before, measured = tuning.Table({first: entry(cases[first][0].case)}), {}
     saved = []
     last = list(tuner.tune(H200, target(), before, measured, lambda now: saved.append(dict(now)), math.inf))[-1]
     assert measured == saved[-1] == before.entries
@@ -361,14 +361,12 @@ def test_parts_of_the_new_entries_are_accepted_alone():
 def test_every_way_that_tuning_measures_can_be_written_and_built(name, precision, capability):
     frame = frame_of(name, 128, 64, precision, capability)
     recipes = set()
-    for case, ways in find_cases(frame, tuning.EMPTY).values():
-        for row, configurations in ways.values():
-            for configuration in configurations:
-                frame.restart({}, {})
-                Choice(replace(case, configuration=configuration), row, 0.0).write(Backward(frame, False))
-                assert frame.launches or case.direction == INPUT
-                assert all(launch.shared <= frame.shared for launch in frame.launches)
-                recipes |= {launch.recipe for launch in frame.launches}
+    for choice in chain.from_iterable(find_cases(frame, tuning.EMPTY).values()):
+        frame.restart({}, {})
+        choice.write(Backward(frame, False))
+        assert frame.launches or choice.case.direction == INPUT
+        assert all(launch.shared <= frame.shared for launch in frame.launches)
+        recipes |= {launch.recipe for launch in frame.launches}
     for recipe in recipes:
         assert callable(recipe.function())
     assert len(recipes) > 10
