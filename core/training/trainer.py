@@ -227,7 +227,7 @@ class _Run:
                 self._running.append(_RunningStep(batch, rate, start_step(plan, batch, rate, following)))
                 if len(self._running) > self._ahead:
                     yield from self._end_step()
-                if self._agreement.requested or self._is_late():
+                if self._agreement.requested or self._is_late() or (self._timed and not self._running):
                     yield from self._interrupt()
                 if self._agreement.stop or self._is_late():
                     break
