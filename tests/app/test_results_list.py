@@ -257,9 +257,11 @@ def test_del_and_undo_change_only_what_the_page_shows(opened, flying, monkeypatc
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: ("/out.csv", ""))
     monkeypatch.setattr(opened.exports, "start", Mock())
     answers.reply, asked = None, ["Plants grouped by hand are not exported. Unfinished work is lost."]
-    for act, shown in ((window.close, True), (window.actions_.export_csv.trigger, True), (window.close, False)):
+    window.actions_.export_csv.trigger()
+    for act, shown in ((window.close, True), (lambda: diagnosis.remove(rows.rows[2:3]), True), (window.close, False)):
         act()
         assert (answers, window.isVisible()) == (asked, shown)
+        opened.exports.written.emit({"written": "/out.csv", "notes": ()})
 
 
 def test_a_folder_without_rights_is_not_called_empty(panel, model, tmp_path, monkeypatch, qtbot):  # noqa: F811
