@@ -220,7 +220,7 @@ class WindowCommands(QObject):
             work[tr("A file is being saved.")] = lost
         if diagnosis.has_process and (waiting := diagnosis.progress[0]):
             work[count(waiting, "{n} photo is not diagnosed yet.", "{n} photos are not diagnosed yet.")] = lost
-        if diagnosis.rows.present and diagnosis.plants.chosen and not diagnosis.plants.changes.isClean():
+        if diagnosis.rows.present and diagnosis.plants.chosen not in ({}, diagnosis.plants.exported):
             work[tr("Plants grouped by hand are not exported.")] = lost
         return work
 

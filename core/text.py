@@ -72,6 +72,6 @@ def align_columns(rows: Sequence[tuple[str, ...]], right: tuple[int, ...] = ()) 
 def shortest_ends(paths: Sequence[str]) -> list[str]:
     """The end of each path, with as many folders as tell it from the others."""
     parts = [Path(path).parts for path in paths]
-    many = Counter(one[at:] for one in parts for at in range(len(one)))
+    many = Counter(one[at:] for one in set(parts) for at in range(len(one)))
     ends = [next((one[at:] for at in reversed(range(len(one))) if many[one[at:]] == 1), one) for one in parts]
     return [str(Path(*end)) if end else path for end, path in zip(ends, paths, strict=True)]

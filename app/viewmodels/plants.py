@@ -54,6 +54,7 @@ class Plants(QObject):
         super().__init__(parent)
         self._ask, self.by = ask, ""
         self.chosen: dict[str, str] = {}
+        self.exported: dict[str, str] = {}
         self.changes = QUndoStack(self)
         self.found: dict[str, Plant] = {}
         self._task: Task | None = None

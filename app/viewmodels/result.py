@@ -245,8 +245,9 @@ def columns(plant_of: Callable[[PhotoResult], Plant | None], titles: Mapping[str
     """The columns of the list; titles: of photos whose name others have, by path."""
 
     def name_cell(row: PhotoResult) -> str:
+        title = titles.get(row.path) or stem(row.path)
         beside = (plant := plant_of(row)) is not None and plant.name == os.path.dirname(row.path)  # the plant names it
-        return stem(row.path) if beside else titles.get(row.path) or stem(row.path)
+        return os.path.basename(title) if beside else title
 
     def plant_cell(row: PhotoResult) -> str:
         return plant_text(plant) if (plant := plant_of(row)) else ""

@@ -69,8 +69,8 @@ def photo_folders(root: str, refuse: Callable[[str, OSError], object]) -> Iterat
             refuse(folder, error)
             continue
         shown.sort(key=lambda entry: entry.name)
-        deeper = [e for e in shown if e.is_dir(follow_symlinks=False) or e.is_symlink() and os.path.isdir(e)]
-        stack += [e.path for e in reversed(deeper)]
+        deeper = {e for e in shown if e.is_dir(follow_symlinks=False) or e.is_symlink() and os.path.isdir(e)}
+        stack += [e.path for e in reversed(shown) if e in deeper]
         if photos := [e for e in shown if (e.name.lower().endswith(NAMED) or _leads_nowhere(e)) and e not in deeper]:
             yield folder, photos
 

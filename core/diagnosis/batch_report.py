@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +19,7 @@ from core.diagnosis.boxes import WHOLE, Box
 from core.diagnosis.model_identity import ModelIdentity
 from core.ops.contract import Array
 from core.percent import percent, stated, whole_percent
+from core.text import shortest_ends
 
 SIDES: Final = ((200, 336), (10**9, 192))
 """(largest number of photos, side of their pictures in the file in pixels): a report of 800 photos is under 10 MB."""
@@ -94,7 +94,7 @@ def render_batch(
     columns = (page.Column(say("Photo"), "25%"), page.Column(say("Diagnosis"), "45%"),
                page.Column(say("Most probable classes"), "30%"))  # fmt: skip
     shown = SHOWN[picture_side(len(entries))]
-    names = name_photos([entry.path for entry in entries])
+    names = shortest_ends([entry.path for entry in entries])
     rows = [_row(entry, name, shown, len(models) > 1) for entry, name in zip(entries, names, strict=True)]
     return page.render_page(title, [
         f"<h1>{escape(title)}</h1>", page.paragraphs([about, *used], "muted"), _summary(entries, say),
@@ -126,14 +126,6 @@ def _summary(entries: Sequence[Entry], say: Say) -> str:
 def _describe(model: ModelIdentity, photos: int, say: Say) -> str:
     more = ", ".join(text for text in (model.date, model.short_hash) if text)
     return say("Model: {name} ({more}). Photos: {n}.").format(name=model.name, more=more, n=photos)
-
-
-def name_photos(paths: Sequence[str]) -> list[str]:
-    """The names of files, each with that of its folder where several are alike."""
-    names = [os.path.basename(path) for path in paths]
-    many = Counter(names)
-    return [f"{name} ({os.path.basename(os.path.dirname(path))})" if many[name] > 1 else name
-            for name, path in zip(names, paths, strict=True)]  # fmt: skip
 
 
 def _row(entry: Entry, name: str, shown: int, several: bool) -> list[str]:

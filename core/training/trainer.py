@@ -227,7 +227,7 @@ class _Run:
                 self._running.append(_RunningStep(batch, rate, start_step(plan, batch, rate, following)))
                 if len(self._running) > self._ahead:
                     yield from self._end_step()
-                if self._agreement.requested or self._is_late():
+                if self._agreement.requested or self._is_late() or (self._timed and not self._running):
                     yield from self._interrupt()
                 if self._agreement.stop or self._is_late():
                     break
@@ -254,8 +254,9 @@ class _Run:
         loader.pages.check()  # a CPU plan reads photos in place
         result = step.wait()
         if not result.is_finite:
-            for other in self._running:
-                other.wait()
+            while self._running:
+                self._running.popleft().wait()
+                plan.gradient(step.batch)  # that of the later step took its place
             layer = find_broken_layer(plan, self.setup.graph, step.batch, self.setup.device, loader.photos)
             kept = str(self.path / LAST) if (self.path / LAST).exists() else ""
             raise diverged(before.step + 1, result.loss, layer, kept)

@@ -25,7 +25,7 @@ from core.data.source import photo_files
 from core.diagnosis.model_identity import ModelIdentity
 from core.diagnosis.plant import Plant, diagnose_plants
 from core.diagnosis.prediction import Diagnosis
-from core.diagnosis.verdict import NOT_SURE, Prediction
+from core.diagnosis.verdict import NOT_SURE, Prediction, Verdict
 from tests.app.test_diagnose_place import CLASSES, THRESHOLDS, answer, model, panel  # noqa: F401 (fixtures)
 from tests.core.data.test_folder import refuse_listing
 from tests.helpers.window import write_folder
@@ -105,9 +105,11 @@ def test_a_photo_removed_and_added_again_is_diagnosed_once_and_names_that_severa
     model.add(["/photos/leaf.png"])
     assert model._thread.send.call_count == 3, "its answer came while it was removed"
     model.add(["/ann/leaf.jpg", "/ben/may/leaf.jpg", "/ben/rust.jpg", "/ann/may/leaf.jpg"])
-    plants = (("/ann/leaf.jpg", "/ann"), ("/ben/may/leaf.jpg", "1"))  # of a folder, and grouped by hand
-    model.plants.found = {path: Plant(name, 1, 1, NOT_SURE) for path, name in plants}
-    assert list(map(name, model.rows.rows[5:])) == ["leaf", "ben/may/leaf.jpg", "rust", "ann/may/leaf.jpg"]
+    plants = {f"/{at}/leaf.{end}": f"/{at}" for at, end in (("photos", "jpg"), ("photos", "png"), ("ann", "jpg"))}
+    plants["/ben/may/leaf.jpg"] = "1"  # grouped by hand
+    model.plants.found = {path: Plant(name, 1, 1, Verdict(NOT_SURE)) for path, name in plants.items()}
+    shown = ["leaf.jpg", "leaf.png", "leaf.jpg", "ben/may/leaf.jpg", "rust", "ann/may/leaf.jpg"]
+    assert list(map(name, model.rows.rows[3:])) == shown
 
 
 def test_a_folder_that_is_being_listed_when_a_model_is_chosen_is_diagnosed(model, tmp_path, qtbot, monkeypatch):  # noqa: F811
@@ -255,9 +257,11 @@ def test_del_and_undo_change_only_what_the_page_shows(opened, flying, monkeypatc
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: ("/out.csv", ""))
     monkeypatch.setattr(opened.exports, "start", Mock())
     answers.reply, asked = None, ["Plants grouped by hand are not exported. Unfinished work is lost."]
-    for act, shown in ((window.close, True), (window.actions_.export_csv.trigger, True), (window.close, False)):
+    window.actions_.export_csv.trigger()
+    for act, shown in ((window.close, True), (lambda: diagnosis.remove(rows.rows[2:3]), True), (window.close, False)):
         act()
         assert (answers, window.isVisible()) == (asked, shown)
+        opened.exports.written.emit({"written": "/out.csv", "notes": ()})
 
 
 def test_a_folder_without_rights_is_not_called_empty(panel, model, tmp_path, monkeypatch, qtbot):  # noqa: F811

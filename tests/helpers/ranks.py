@@ -24,7 +24,7 @@ from core.ops.photo import identity_augmentation
 from core.plan import compile_plan
 from core.training.checkpoint import LAST, PREVIOUS, read_checkpoint
 from core.training.commands import Commands
-from core.training.events import EpochDone, RunFinished, StepDone, Warned
+from core.training.events import EpochDone, KernelTimes, RunFinished, StepDone, Warned
 from core.training.step import start_step
 from core.training.trainer import Trainer
 from tests.helpers import squares
@@ -135,7 +135,8 @@ def compare_runs(runs: Runs, ranks: Communicator) -> dict[str, object]:
         refused = ""
     except InputError as error:
         refused = str(error)
-    found: dict[str, object] = {"refused": refused}
+    timed = runs.train("timed", batch_size=3, time_every=2)
+    found: dict[str, object] = {"refused": refused, "timed": [e.step for e in timed if isinstance(e, KernelTimes)]}
     if ranks.rank == 0:
         alone = runs.train_alone("alone", accumulate=ranks.size)
         found |= {

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QMenu, QPushButton, QWidget
@@ -52,6 +52,7 @@ class DiagnosePanel(QWidget):
         follow_writing(self.notice, writing)
         self._all = ""  # the summary of all results, filtered or not
         self._newest = -1  # row of a new photo that is not shown yet
+        self._groups: dict[str, dict[str, str]] = {}  # plants grouped by hand in the files that are being saved
         self.detail = DetailPane(photos)
         self.coverage = CoverageBar(model, settings)
         self.table = Table(model.rows, tr("Results"), several=True)
@@ -104,6 +105,7 @@ class DiagnosePanel(QWidget):
         model.verdicts.changed.connect(self._on_verdicts)
         model.plants.changed.connect(self._on_plants)
         model.plants.changes.indexChanged.connect(self._on_change)
+        self._writing.written.connect(self._on_written)
         self.detail.correct_asked.connect(self._on_correct)
         self.detail.photo.opened.connect(self._on_large)
         self.detail.map_asked.connect(lambda label: model.request_map(self.detail.shown, label))
@@ -276,5 +278,9 @@ class DiagnosePanel(QWidget):
         if chosen:
             rows = self._model.plants.with_plants(self._model.rows.shown_rows())
             crop = [self.known_crop.currentText()] if self._model.verdicts.known_crop else []
-            self._model.plants.changes.setClean()
+            self._groups[chosen] = self._model.plants.chosen
             self._writing.start(kind, chosen, rows, remarks=[*crop, self.coverage.slider.accessibleDescription()])
+
+    def _on_written(self, answer: dict[str, Any]) -> None:
+        plants = self._model.plants
+        plants.exported = self._groups.pop(answer["written"], plants.exported)

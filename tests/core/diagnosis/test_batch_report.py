@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 import pytest
 
-from core.diagnosis.batch_report import Entry, draw_picture, name_photos, render_batch
+from core.diagnosis.batch_report import Entry, draw_picture, render_batch
 from core.diagnosis.diagnosis_output import show_photos
 from core.diagnosis.examination import Examination
 from core.diagnosis.model_card import render_card_html
@@ -111,5 +111,6 @@ def test_terminal_and_page_state_nothing_as_certain_and_no_probability_of_an_unf
         "a.jpg: tomato/late_blight > 99.9 %, tomato/leaf_mold < 0.1 %", f"b.jpg: {NOT_SURE}. {UNFAMILIAR}"]
     text = render_batch([Entry("a.jpg", "late blight", "sick", guesses=(("late blight", 0.99996),))])
     assert "<b>&gt;\u00a099.9\u00a0%</b>" in text
-    assert name_photos(["x/1.jpg", "y/1.jpg", "y/2.jpg"]) == ["1.jpg (x)", "1.jpg (y)", "2.jpg"]
+    alike = render_batch([Entry(path, "rust", "sick") for path in ("x/a/1.jpg", "y/a/1.jpg", "y/2.jpg", "y/2.jpg")])
+    assert re.findall('"muted">(.*?)</small>', alike) == ["x/a/1.jpg", "y/a/1.jpg", "2.jpg", "2.jpg"]
     assert '<td class="n" align="right" width="19%">&gt;\u00a099.9' in text

@@ -53,6 +53,7 @@ def test_ranks_train_as_one_process_that_accumulates(found):
     assert shared == pytest.approx(alone, rel=1e-4)
     assert found["validated"][0] == [pytest.approx(figures, rel=1e-3) for figures in found["validated"][1]]
     assert found["tested"][0] == found["tested"][1]
+    assert found["timed"] == list(range(2, 21, 2)), "also between the agreements of the ranks"
 
 
 def test_a_run_that_any_rank_stopped_resumes_with_the_same_bits(found):

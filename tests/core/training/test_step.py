@@ -79,6 +79,7 @@ def test_a_batch_of_one_part_is_a_step_of_the_plans_own(monkeypatch):
     assert find_broken_layer(plan, build("cnn", 5, 28, dropout=0.4), batch, "cpu", None) == "dense1"
     plan.load({name: array * np.float32(np.nan) for name, array in plan.weights().items()})
     assert not start_step(plan, batch, 0.1)().is_finite
+    assert find_broken_layer(plan, build("cnn", 5, 28, dropout=0.4), batch, "cpu", None) == "conv1"
     assert ["The last checkpoint" in str(diverged(3, 1.0, "conv", name)) for name in ("x", "")] == [True, False]
     assert int(plan.state()["step"]) == 1
 

@@ -147,18 +147,19 @@ def test_steps_that_were_started_end_before_a_run_is_saved_or_stopped(tiny, monk
 
 
 def test_an_exploding_run_names_step_and_layer_and_keeps_the_good_checkpoint(tiny, monkeypatch):
-    config, original, taken = tiny(optimizer="sgd"), trainer.start_step, []
+    config, original, taken = tiny(optimizer="sgd"), ReferencePlan.gradient, []
 
-    def explode(plan, batch, rate, following):
-        taken.append(1)
-        if len(taken) == 6:
-            weights = plan.weights()
-            weights["dense2.weight"][:] = np.inf
-            plan.load(weights)
-        return original(plan, batch, rate)
+    def explode(plan, batch, **how):
+        taken.append(batch)
+        result = original(plan, batch, **how)
+        if not any(batch is fifth for fifth in taken[4:5]):
+            return result
+        plan._gradient[:] = np.inf
+        return replace(result, gradient_norm=np.inf)
 
-    monkeypatch.setattr(trainer, "start_step", explode)
-    with pytest.raises(TrainingDiverged, match=r"at step 6. .* layer 'dense2'") as caught:
+    monkeypatch.setattr(ReferencePlan, "asynchronous", True)  # the sixth step, which is finite, has begun
+    monkeypatch.setattr(ReferencePlan, "gradient", explode)
+    with pytest.raises(TrainingDiverged, match=r"at step 5. .* layer 'dense2'") as caught:
         train(config)
     assert str(Path(config.out) / LAST) in str(caught.value)
     assert all(np.isfinite(a).all() for a in last_weights(config).weights.values())
