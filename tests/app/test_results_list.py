@@ -187,8 +187,7 @@ def test_the_filter_says_how_many_are_shown_and_so_exported(panel, model, monkey
     model.rows.append([PhotoResult(3, "/photos/1.png", done=True, cancelled=True), PhotoResult(4, "/photos/1.png")])
     panel.search.setText("1.png")
     assert panel.state.text() == "1 of 3 results"
-    asked = []
-    chosen = str(tmp_path / "out" / "may.csv")
+    asked, chosen = [], str(tmp_path / "out" / "may.csv")
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda _, *given: (asked.extend(given[:2]), (chosen, ""))[1])
     actions.export_csv.trigger()
     panel.search.clear()
@@ -220,7 +219,7 @@ def test_clear_is_taken_back_to_the_old_places_except_photos_added_again(panel, 
 
 
 @pytest.mark.parametrize("flying", [[], [3]])
-def test_del_and_undo_change_only_what_the_page_shows(opened, flying, monkeypatch, qtbot, answers):
+def test_del_and_undo_change_only_what_the_page_shows(opened, flying, qtbot):
     rows, diagnosis, window = opened.diagnosis.rows, opened.diagnosis, opened.window
     qtbot.waitUntil(lambda: len(window.page("dataset").photos.rows) == 6)
     opened.document.exclude([0], True)
@@ -253,15 +252,6 @@ def test_del_and_undo_change_only_what_the_page_shows(opened, flying, monkeypatc
     assert window.page("diagnose").notice.isHidden(), "its Undo has nothing left to undo"
     window.actions_.undo.trigger()
     assert opened.document.table.excluded.tolist() == [True] + [False] * 5
-    diagnosis.plants.group(rows.rows[:2])
-    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: ("/out.csv", ""))
-    monkeypatch.setattr(opened.exports, "start", Mock())
-    answers.reply, asked = None, ["Plants grouped by hand are not exported. Unfinished work is lost."]
-    window.actions_.export_csv.trigger()
-    for act, shown in ((window.close, True), (lambda: diagnosis.remove(rows.rows[2:3]), True), (window.close, False)):
-        act()
-        assert (answers, window.isVisible()) == (asked, shown)
-        opened.exports.written.emit({"written": "/out.csv", "notes": ()})
 
 
 def test_a_folder_without_rights_is_not_called_empty(panel, model, tmp_path, monkeypatch, qtbot):  # noqa: F811

@@ -114,6 +114,7 @@ def test_what_was_there_stays_when_it_is_given_up(writing, results, qtbot, tmp_p
 
 def test_the_window_goes_on_and_opens_what_was_written(program, results, qtbot, tmp_path, monkeypatch, answers):
     program.diagnosis.rows.append(results * 20)
+    program.diagnosis.plants.group(results[:1])
     panel = program.window.go("diagnose")
     target = tmp_path / "diagnoses.html"
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *a: (str(target.with_suffix("")), ""))
@@ -123,7 +124,8 @@ def test_the_window_goes_on_and_opens_what_was_written(program, results, qtbot, 
     assert panel.notice.isVisible() or panel.notice.do.text() == "Cancel"
     answers.reply = QMessageBox.StandardButton.Cancel
     program.window.close()
-    assert (answers, program.window.isVisible()) == (["A file is being saved. Unfinished work is lost."], True)
+    asked = ["A file is being saved. Plants grouped by hand are not exported. Unfinished work is lost."]
+    assert (answers, program.window.isVisible()) == (asked, True)
     qtbot.waitUntil(lambda: not program.exports.has_process)
     assert panel.notice.text.text() == f"Saved to {target}"
     assert [call.args[0].message() for call in heard.call_args_list] == ["Saving diagnoses.html…", f"Saved to {target}"]
@@ -137,6 +139,9 @@ def test_the_window_goes_on_and_opens_what_was_written(program, results, qtbot, 
     qtbot.waitUntil(lambda: not program.exports.has_process)
     assert sorted(path.name for path in tmp_path.glob("*.csv")) == ["second.csv", "third.csv"], "each in its turn"
     assert "lost.csv could not be saved" in panel.notice.text.text()
+    program.diagnosis.remove(results[:1])
+    program.window.close()
+    assert (answers, program.window.isVisible()) == (asked, False)
 
 
 def write_small_run(folder, photos):
