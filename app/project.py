@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -124,9 +125,15 @@ def dataset_source(data: str) -> str:
     """The photos of a run as they were opened; `data` may be their project's manifest."""
     path = Path(data)
     if path.name == MANIFEST:
-        with contextlib.suppress(InputError):
-            return read_edits(path.parent).source or data
+        with contextlib.suppress(InputError, OSError):
+            return _read_source(path.parent, (path.parent / FILE).stat().st_mtime_ns) or data
     return data
+
+
+@lru_cache(64)
+def _read_source(folder: Path, changed_at: int) -> str:
+    """The source of stored edits, by their time: a list of runs asks for that of each."""
+    return read_edits(folder).source
 
 
 def photo_folder(source: str) -> str:
