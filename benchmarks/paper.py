@@ -135,6 +135,8 @@ def main() -> None:
             peers = {} if theirs is None else {"PyTorch": 100 * theirs.test}
             ratio = float("nan") if theirs is None else ours.test / theirs.test
             rows.append(Row(f"paper {optimizer}, test accuracy", 100 * ours.test, peers, "%", ratio))
+    if not rows:
+        sys.exit("No run of ours succeeded.")
     together = "all runs at once" if options.together else "one run after the other"
     kept = {name: vars(curve) for name, curve in curves.items()}
     write_results(options.name, rows, options.machine, epochs=options.epochs, where=options.where, seeds=options.seeds,

@@ -15,10 +15,10 @@ ROOT = Path(__file__).parent.parent
 TOP = [page for page in ROOT.glob("*.md") if page.name != "CHANGELOG.md"]
 PAGES = sorted([*TOP, ROOT / "datasets" / "README.md", *(ROOT / "docs").rglob("*.md")])
 SOURCES = [ROOT / "Makefile", *(path for part in ("app", "core") for path in (ROOT / part).rglob("*.py"))]
-FOREIGN = {"--help", "--no-deps", "GOMP_SPINCOUNT", "--memcheck", "--racecheck", "--nodes",
-           "--ntasks-per-node", "--gpus-per-node", "--host", "--kill-on-bad-exit"}  # fmt: skip
+FOREIGN = {"--help", "--no-deps", "GOMP_SPINCOUNT", "--memcheck", "--racecheck", "--nodes", "--ntasks-per-node",
+           "--gpus-per-node", "--host", "--kill-on-bad-exit", "--force", "--include-deps"}  # fmt: skip
 """Options and environment variables of other programs: two are named after tools of compute-sanitizer, the last are
-Slurm's and mpirun's."""
+Slurm's, mpirun's and pipx's."""
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ def cpu_steps() -> str:
         cells = [f"{figure(row['ours'])} ({row['ratio']:.2f})" if row else "" for row in found]
         rows.append([described(name), *cells])
     head = ["ms (peer's time over ours)", *(machine(result) for result in results)]
-    return f"{markdown_table(head, rows)}\n\nRatios are to the fastest peer."
+    return f"{markdown_table(head, rows)}\n\nRatios to the fastest peer are medians over rounds."
 
 
 def gpu_steps() -> str:

@@ -45,7 +45,7 @@ def describe_run(config: RunConfig) -> str:
     config, origin = read_start(config)
     dataset = open_dataset(config)
     check_home(dataset, config.cache)
-    scanned = check_request(config, device)
+    scanned = check_request(config, device, origin)
     sets = read_label_sets(dataset.classes, config.labels)
     classes = name_outputs(dataset, sets)
     added = class_without_leaf(config, classes, sets is not None)

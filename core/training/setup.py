@@ -31,6 +31,7 @@ from core.diagnosis.training_photos import TrainingPhotos, record_photos
 from core.distributed.rank_environment import RankEnvironment, connect
 from core.errors import DeviceError, ModelFileError
 from core.graph import Graph
+from core.models import build
 from core.ops.contract import Array
 from core.plan import choose_device, count_gpus, cuda_problem
 from core.training.commands import Commands, ThreadedJob
@@ -39,7 +40,7 @@ from core.training.events import Progress
 from core.training.presets import fit_recipe
 from core.training.teacher import Teacher, Teachers, describe_teachers, order_classes, read_teachers
 from core.training.training_plan import compile_for_training, part_size
-from core.training.transfer import describe_origin, first_network, read_start
+from core.training.transfer import Origin, describe_origin, first_network, read_start
 from core.training.validation import Validator, compile_inference
 
 VALIDATION_BATCH: Final = {"cpu": 32, "cuda": 256}
@@ -112,7 +113,7 @@ def set_up(
     config, origin = read_start(config)
     files = read_teachers(config)
     config = replace(config, teacher=tuple(str(teacher.path) for teacher in files))
-    scanned = check_request(config, device)
+    scanned = check_request(config, device, origin)
     with one_on_each_machine_first(communicator):
         photos = yield from _prepare(config, device, commands, classes_check(scanned, files))
     precision, older = choose_precision(config.precision, device)
@@ -164,8 +165,7 @@ def _prepare(
 
 def open_gpu() -> None:
     """Import the GPU engine and open the device while photos are decoded. Raises DeviceError."""
-    problem = cuda_problem()
-    if problem is not None:
+    if (problem := cuda_problem()) is not None:
         raise DeviceError(problem)
     import_module("core.gpu.plan")
     from core.gpu.driver.device import open_device  # in this thread, which a CUDA context belongs to
@@ -173,12 +173,13 @@ def open_gpu() -> None:
     open_device()
 
 
-def check_request(config: RunConfig, device: str) -> Dataset | None:
+def check_request(config: RunConfig, device: str, origin: Origin | None) -> Dataset | None:
     """The user's field photos, not decoded. Raises at once what would end the run after its photos are decoded."""
     if device == "cpu" and config.precision != "float32":
         raise DeviceError(FLOAT32_ONLY.format(config.precision))
     if config.split:
         open_split(Path(config.split))
+    graph_in_use(config, build(config.model, 2, config.image_size) if origin is None else origin.graph)
     return scan_field(config)
 
 
@@ -196,8 +197,7 @@ def _prepare_replacement(
     share = config.augment_background
     if not share:
         return None
-    job = ThreadedJob(lambda report: prepare_replacement(photos, share, report), commands)
-    replacement = yield from job.wait()
+    replacement = yield from ThreadedJob(lambda report: prepare_replacement(photos, share, report), commands).wait()
     plan.keep_backgrounds(replacement.backgrounds)
     return replacement
 

@@ -75,7 +75,8 @@ def test_what_a_run_cannot_have_is_said_before_photos_are_decoded(tiny, monkeypa
     monkeypatch.setattr("core.training.setup.cuda_problem", lambda: "There is no GPU here.")
     monkeypatch.setattr("core.data.preparation.open_cache", Mock(side_effect=AssertionError))
     for said, settings in (("There is no GPU here", {"device": "cuda"}), ("is not the split", {"split": "missing.csv"}),
-                           ("The CPU computes in float32", {"precision": "mixed"})):  # fmt: skip
+                           ("The CPU computes in float32", {"precision": "mixed"}),
+                           ("pixels only", {"use_size": 48}), ("cannot be built", {"model": "alexnet"})):  # fmt: skip
         with pytest.raises(InputError, match=said):
             list(set_up(tiny(**settings), Commands()))
 
@@ -126,8 +127,7 @@ def test_a_run_says_what_its_split_by_group_has_spared_it(tiny, tmp_path):
 def test_classes_that_do_not_fit_are_told_before_a_photo_is_decoded(tiny, tmp_path, monkeypatch, named):
     teacher = write_small_model(tmp_path / "m.safetensors", ("green", "grey"))
     field = write_photos(tmp_path / "field", ("green", "grey"), each=2)
-    decoded = Mock(side_effect=AssertionError("a photo was decoded"))
-    monkeypatch.setattr("core.data.preparation.open_cache", decoded)
+    monkeypatch.setattr("core.data.preparation.open_cache", Mock(side_effect=AssertionError("a photo was decoded")))
     config = tiny(**({"field": str(field)} if named == "field" else {"teacher": (str(teacher),)}))
     said = "class grey, which is not a known class" if named == "field" else "does not know the class brown"
     for start in (lambda: finish(set_up(config, Commands())), lambda: describe_run(config)):
