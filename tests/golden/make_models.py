@@ -160,8 +160,9 @@ class Mlp(nn.Module):
         return self.dense2(self.activation(self.dense1(x.flatten(1))))
 
 
-def module(name, classes=10, image_size=224):
+def module(name):
     """The torch module behind a golden name, with the golden weights, in float64."""
+    classes, image_size = 10, golden.TRAINING[name]["image_size"]
     if name.startswith("squeezenet"):
         made = SqueezeNet(name[10:13], classes, name.endswith("_bn"))
     elif name.startswith("mobilenetv2"):
@@ -172,8 +173,8 @@ def module(name, classes=10, image_size=224):
         made = Cnn(4 if name.endswith("full") else 2, image_size, classes)
     else:
         made = Mlp(image_size, classes, torch.sigmoid if name.endswith("sigmoid") else F.relu)
-    graph = golden.graph_of(name, classes, **(golden.TRAINING[name] if classes == 10 else {}))
-    weights = golden.weights_of(graph, golden.DRAWS.get(name, 0) if classes == 10 else 0)
+    graph = golden.graph_of(name)
+    weights = golden.weights_of(graph, golden.DRAWS.get(name, 0))
     shapes = {k: v.shape for k, v in made.state_dict().items()}
     state = {k: torch.tensor(v).reshape(shapes[k]) for k, v in to_torch(graph, weights).items()}
     missing = made.load_state_dict(state, strict=False)
@@ -188,16 +189,9 @@ def normalised(photos, graph):
     return torch.tensor(network.inputs(np.float64)).movedim(-1, 1)
 
 
-def make_logits(name):
-    net, graph = module(name, 1000)
-    with torch.no_grad():
-        logits = net.eval()(normalised(golden.photos_of(2, 224), graph))
-    return {f"{name}/logits224": logits.numpy().astype(np.float32)}
-
-
 def make_training(name):
+    net, graph = module(name)
     size = golden.TRAINING[name]["image_size"]
-    net, graph = module(name, image_size=size)
     x, labels = normalised(golden.photos_of(4, size), graph), torch.tensor(golden.labels_of(4, 10)).long()
     with torch.no_grad():
         made = {"logits": net.eval()(x).numpy()}
@@ -208,7 +202,7 @@ def make_training(name):
     for key, parameter in net.named_parameters():
         made[f"gradient/{key}"] = golden.digest(as_ours(graph, key, parameter.grad.numpy(), engine))
     made |= {f"updated/{k}": golden.digest(b.numpy()) for k, b in net.named_buffers() if "running" in k}
-    losses = make_losses(name, x, labels, size) if name in golden.TEN_LOSSES else {}
+    losses = make_losses(name, x, labels) if name in golden.TEN_LOSSES else {}
     return {f"{name}/{k}": v for k, v in made.items()} | losses
 
 
@@ -225,10 +219,10 @@ def as_ours(graph, key, array, shapes):
     return array
 
 
-def make_losses(name, x, labels, size):
+def make_losses(name, x, labels):
     made = {}
     for kind, (ours, rate) in golden.OPTIMIZERS.items():
-        net, graph = module(name, image_size=size)
+        net, graph = module(name)
         decays = {k: p.decay for k, p in graph.parameters().items()}
         groups = [
             {"params": [p for k, p in net.named_parameters() if decays[k]], "weight_decay": ours.weight_decay},
@@ -248,8 +242,6 @@ def make_losses(name, x, labels, size):
 
 def main():
     made = {}
-    for name in golden.LOGITS:
-        made |= make_logits(name)
     for name in golden.TRAINING:
         made |= make_training(name)
     np.savez_compressed(golden.FOLDER / "models.npz", **made)

@@ -4,6 +4,7 @@ import gc
 import weakref
 from collections import Counter
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -105,10 +106,13 @@ def test_loss_and_gradients_agree_with_the_reference(name, threads):
     assert abs(result.gradient_norm / np.linalg.norm(flat) - 1) < 1e-3
 
 
-@pytest.mark.parametrize("name", ["squeezenet1_1", "squeezenet1_1_bn", "mobilenetv2"])
-@pytest.mark.parametrize("count", [1, 3])
-def test_inference_agrees_with_the_reference_on_the_unfolded_network(name, count):
-    graph = build(name, CLASSES, SIZE)
+@pytest.mark.parametrize(("classes", "size", "count", "name"), [
+    *product((CLASSES,), (SIZE,), (1, 3), ("squeezenet1_1", "squeezenet1_1_bn", "mobilenetv2")),
+    *product((1000,), (224,), (2,), ("squeezenet1_0", "squeezenet1_1", "mobilenetv2", "mobilenetv3_small",
+                                     "mobilenetv3_large")),
+])  # fmt: skip
+def test_inference_agrees_with_the_reference_on_the_unfolded_network(classes, size, count, name):
+    graph = build(name, classes, size)
     weights, batch = weights_of(graph), batch_for(graph, count)
     folded = fold_batch_norm(graph)
     kept = next(node.name for node in folded.nodes if node.op in ("relu", "relu6"))
@@ -120,14 +124,6 @@ def test_inference_agrees_with_the_reference_on_the_unfolded_network(name, count
     want = reference_values(graph, weights, batch)
     assert_close(got["logits"], want[graph.output], 1e-4)
     assert_close(got[kept], want[kept], 1e-4)
-
-
-@pytest.mark.parametrize("name", pytorch.LOGITS)
-def test_logits_of_1000_classes_agree_with_pytorch(name):
-    golden = pytorch.golden_logits(name)
-    plan = CpuPlan(fold_batch_norm(golden.graph), batch=2, training=False)
-    plan.load(fold_weights(golden.graph, golden.weights))
-    assert_close(plan.predict(golden.batch())["logits"], golden.logits, 1e-4)
 
 
 @pytest.mark.parametrize("name", pytorch.TRAINING)
