@@ -22,26 +22,11 @@ def conv_norm(inputs, outputs, kernel, stride, groups, activation, **norm):
     return nn.Sequential(*layers, nn.BatchNorm2d(outputs, **norm), *([activation()] if activation else []))
 
 
-class Residual(nn.Module):
-    """Layers under a name, and their input added to their output where `skip` says so."""
-
-    def __init__(self, name, layers, skip):
-        super().__init__()
-        self.name, self.skip = name, skip
-        self.add_module(name, nn.Sequential(*layers))
+class Residual(nn.Sequential):
+    """Layers to whose output their input is added."""
 
     def forward(self, x):
-        out = self.get_submodule(self.name)(x)
-        return x + out if self.skip else out
-
-
-class MobileNet(nn.Module):
-    def __init__(self, features, *classifier):
-        super().__init__()
-        self.features, self.classifier = nn.Sequential(*features), nn.Sequential(*classifier)
-
-    def forward(self, x):
-        return self.classifier(self.features(x).mean((2, 3)))
+        return x + super().forward(x)
 
 
 class SqueezeExcitation(nn.Module):
@@ -75,32 +60,18 @@ def mobilenetv3(size, classes):
         parts.append(conv_norm(wide, wide, kernel, stride, wide, activation, **norm))
         parts += [SqueezeExcitation(wide, squeezed)] if squeezed else []
         parts.append(conv_norm(wide, out, 1, 1, 1, None, **norm))
-        layers.append(Residual("block", parts, stride == 1 and channels == out))
+        layers.append((Residual if stride == 1 and channels == out else nn.Sequential)(*parts))
         channels = out
     layers.append(conv_norm(channels, 6 * channels, 1, 1, 1, HS, **norm))
-    head = nn.Linear(6 * channels, hidden), nn.Hardswish(), nn.Dropout(0.0), nn.Linear(hidden, classes)
-    return MobileNet(layers, *head)
+    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6 * channels, hidden), nn.Hardswish()]
+    return nn.Sequential(*layers, nn.Linear(hidden, classes))
 
 
-class Cnn(nn.Module):
-    def __init__(self, padding, size, classes):
-        super().__init__()
-        self.conv1, self.conv2 = nn.Conv2d(1, 8, 5, padding=padding), nn.Conv2d(8, 8, 5, padding=padding)
-        self.dense1 = nn.Linear(8 * ((size + 4 * (padding - 2)) // 2) ** 2, 128)
-        self.dense2 = nn.Linear(128, classes)
-
-    def forward(self, x):
-        x = F.max_pool2d(F.relu(self.conv2(F.relu(self.conv1(x)))), 2)
-        return self.dense2(F.relu(self.dense1(x.flatten(1))))
-
-
-class Mlp(nn.Module):
-    def __init__(self, size, classes, activation):
-        super().__init__()
-        self.dense1, self.dense2, self.activation = nn.Linear(size * size, 500), nn.Linear(500, classes), activation
-
-    def forward(self, x):
-        return self.dense2(self.activation(self.dense1(x.flatten(1))))
+def cnn(padding, size, classes):
+    convolutions = [nn.Conv2d(1, 8, 5, padding=padding), nn.ReLU(), nn.Conv2d(8, 8, 5, padding=padding), nn.ReLU()]
+    pixels = ((size + 4 * (padding - 2)) // 2) ** 2
+    dense = [nn.Linear(8 * pixels, 128), nn.ReLU(), nn.Linear(128, classes)]
+    return nn.Sequential(*convolutions, nn.MaxPool2d(2), nn.Flatten(), *dense)
 
 
 def module(name):
@@ -109,9 +80,10 @@ def module(name):
     if name.startswith("mobilenetv3"):
         made = mobilenetv3(name.rpartition("_")[2], classes)
     elif name.startswith("cnn"):
-        made = Cnn(4 if name.endswith("full") else 2, image_size, classes)
+        made = cnn(4 if name.endswith("full") else 2, image_size, classes)
     elif name.startswith("mlp"):
-        made = Mlp(image_size, classes, torch.sigmoid if name.endswith("sigmoid") else F.relu)
+        activation = nn.Sigmoid() if name.endswith("sigmoid") else nn.ReLU()
+        made = nn.Sequential(nn.Flatten(), nn.Linear(image_size**2, 500), activation, nn.Linear(500, classes))
     else:
         made = make_model(name, classes)
     graph = golden.graph_of(name)
