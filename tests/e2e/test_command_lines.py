@@ -13,7 +13,7 @@ import pytest
 from core.diagnosis.model_identity import read_identity
 from core.errors import EXIT_WRONG_INPUT
 from core.training.checkpoint import read_checkpoint
-from tests.helpers.commands import ROOT, SMALL, call, call_process, environment, read_rows
+from tests.helpers.commands import ROOT, SMALL, call, call_process, environment
 from tests.helpers.tiny_photos import write_photos
 
 
@@ -68,16 +68,6 @@ def test_diagnose_prints_one_object_per_photo_also_for_a_broken_one(trained, pho
     assert (good["model"], good["model_hash"]) == (name, digest)
     assert f" {good['model_date']} " in name, "the time follows the day"
     assert bad == {"path": str(broken), "error": "The file is empty."}
-
-
-def test_diagnose_searches_folders_and_writes_tables_and_text(trained, photos, cache):
-    table = call("core.diagnose", trained[0], photos, "--csv", cache=cache)
-    rows = read_rows(table.stdout)
-    assert len(rows) == 36
-    assert sum(row["verdict"] == Path(row["path"]).parent.name for row in rows) > 33
-    assert {(row["model"], row["model_hash"]) for row in rows} == {read_name(trained[0])}
-    text = call("core.diagnose", trained[0], photos / "grey" / "001.png", cache=cache)
-    assert "001.png: grey " in text.stdout
 
 
 def test_the_help_of_training_is_grouped_and_has_defaults(cache):
