@@ -42,11 +42,6 @@ def test_training_tells_its_events_as_json_lines(trained):
     assert any("Border baseline" in text for text in judged["words"])
 
 
-def read_name(run):
-    found = read_identity(run)
-    return found.name, found.hash
-
-
 def test_diagnose_prints_one_object_per_photo_also_for_a_broken_one(trained, photos, cache, tmp_path):
     broken, folder = tmp_path / "broken.jpg", tmp_path / "phone"
     broken.write_bytes(b"")
@@ -64,9 +59,9 @@ def test_diagnose_prints_one_object_per_photo_also_for_a_broken_one(trained, pho
     assert len(good["top"]) == 3
     assert sum(g["probability"] for g in good["top"]) == pytest.approx(1)
     assert good["milliseconds"] > 0
-    name, digest = read_name(trained[0])
-    assert (good["model"], good["model_hash"]) == (name, digest)
-    assert f" {good['model_date']} " in name, "the time follows the day"
+    model = read_identity(trained[0])
+    assert (good["model"], good["model_hash"]) == (model.name, model.hash)
+    assert f" {good['model_date']} " in model.name, "the time follows the day"
     assert bad == {"path": str(broken), "error": "The file is empty."}
 
 
