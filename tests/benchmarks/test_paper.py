@@ -8,9 +8,11 @@ import pytest
 
 from benchmarks.paper import initial_arrays, our_command
 from core import command_line, train
+from core.device import PhotoBatch
+from core.ops.photo import identity_augmentation
 from core.training.transfer import first_network
 from core.training.validation import compile_inference
-from tests.core.cpu.test_algorithm import batch_of
+from tests.helpers.golden import photos_of
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +30,9 @@ def test_pytorchs_network_predicts_what_ours_does(ours):
     torch = pytest.importorskip("torch")
     from benchmarks.torch_paper import make_network
 
-    plan, batch = compile_inference(ours.graph, "cpu", 2), batch_of(224)
+    plan = compile_inference(ours.graph, "cpu", 2)
     plan.load(ours.weights)
+    batch = PhotoBatch(photos_of(2, 224), identity_augmentation(2, 224, 224), np.full(2, -1, np.int32))
     photos = torch.from_numpy(batch.photos / np.float32(127.5) - 1).permute(0, 3, 1, 2)
     with torch.no_grad():
         theirs = make_network(5, seed=0).eval()(photos).numpy()

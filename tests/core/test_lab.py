@@ -69,14 +69,17 @@ def test_progress_is_told_to_a_person_at_a_terminal(few_digits, capsys, monkeypa
 
 
 @pytest.mark.thorough
-def test_without_a_data_set_the_digits_are_generated(tmp_path, capsys, monkeypatch):
+def test_without_a_data_set_digits_are_generated_and_a_model_file_is_trained_further(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(digits, "COUNTS", {"train": 512, "t10k": 64})
+    monkeypatch.setattr(mnist, "REPORT_STEPS", 20)
     model = tmp_path / "digits.safetensors"
     assert lab.main(["conv", "--device", "cpu", "--batch", "16", "--examples", "32", "--algorithms", "plan"]) == 0
-    assert lab.main(["mnist", "train", "--device", "cpu", "--recipe", "mlp", "--epochs", "6",
-                     "--model-file", str(model)]) == 0  # fmt: skip
+    train = ["mnist", "train", "--device", "cpu", "--recipe", "mlp", "--epochs", "6", "--model-file", str(model)]
+    assert (lab.main(train), lab.main([*train, "--from", str(model)])) == (0, 0)
     printed = capsys.readouterr().out
-    assert printed.count("the digits are generated") == 2
+    assert printed.count("the digits are generated") == 3
+    first, second = (float(loss) for loss in re.findall(r"step +20  loss ([\d.]+)  accuracy [\d.]+ %", printed))
+    assert second < 0.7 * first, "it continues from the model file"
     assert lab.main(["mnist", "unpack", "--out", str(tmp_path / "photos")]) == 0
     assert "Saved 576 digits" in capsys.readouterr().out
     assert read_model(model).figures["test_accuracy"] > 0.5
@@ -88,20 +91,6 @@ def test_without_a_data_set_the_digits_are_generated(tmp_path, capsys, monkeypat
     predict = ["mnist", "predict", "--device", "cpu", "--model-file", str(model), "--photos", str(tmp_path / "one.png")]
     assert lab.main(predict) == 0
     assert re.fullmatch(r".*one\.png: \d \(\d+ %\)\n", capsys.readouterr().out)
-
-
-@pytest.mark.thorough
-def test_digits_continue_from_a_model_file_of_the_same_network(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(digits, "COUNTS", {"train": 512, "t10k": 64})
-    monkeypatch.setattr(mnist, "REPORT_STEPS", 40)
-    first, second = tmp_path / "first.safetensors", tmp_path / "second.safetensors"
-    train = ["mnist", "train", "--device", "cpu", "--recipe", "mlp", "--epochs", "10", "--model-file"]
-    assert lab.main([*train, str(first)]) == 0
-    assert lab.main([*train, str(second), "--from", str(first)]) == 0
-    printed = capsys.readouterr().out
-    losses = [float(loss) for loss in re.findall(r"step +40  loss ([\d.]+)  accuracy [\d.]+ %", printed)]
-    assert len(losses) == 2
-    assert losses[1] < 0.7 * losses[0]
 
 
 @pytest.mark.thorough

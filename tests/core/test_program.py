@@ -7,6 +7,7 @@ from core.models import MODELS, build, initial_weights
 from core.ops.builder import Builder, with_loss
 from core.program import Value, fold_batch_norm, fold_weights, lay_out_parameters, lower
 from tests.helpers.models import changed
+from tests.helpers.reference_plan import decay_mask
 
 
 def test_squeezenet_lowers_to_one_step_a_convolution_and_pool_which_write_slices_of_a_concat():
@@ -54,16 +55,16 @@ def test_parameters_are_laid_out_aligned_apart_and_trained_ones_first(name):
     graph = build(name, 10, image_size=64)
     layout = lay_out_parameters(graph)
     parameters = graph.parameters()
-    taken = np.zeros(layout.size, int)
+    taken, decayed = np.zeros(layout.size, int), decay_mask(layout)
     for key, (first, shape) in layout.offsets.items():
         assert first % 16 == 0  # a cache line
         assert shape == parameters[key].shape
         assert (first < layout.trained) == parameters[key].trained
+        assert decayed[first : first + 1].any() == (parameters[key].trained and parameters[key].decay)
         taken[first : first + parameters[key].size] += 1
     assert taken.max() == 1
     assert layout.offsets.keys() == parameters.keys()
-    decayed = sum(end - first for first, end in layout.decayed)
-    assert decayed == sum(p.size for p in parameters.values() if p.trained and p.decay)
+    assert decayed.sum() == sum(p.size for p in parameters.values() if p.trained and p.decay)
 
 
 def test_folding_leaves_a_batch_norm_alone_whose_convolution_is_read_twice():

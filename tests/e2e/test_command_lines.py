@@ -13,7 +13,7 @@ import pytest
 from core.diagnosis.model_identity import read_identity
 from core.errors import EXIT_WRONG_INPUT
 from core.training.checkpoint import read_checkpoint
-from tests.helpers.commands import ROOT, SMALL, call, call_process, environment, read_rows
+from tests.helpers.commands import ROOT, SMALL, call, call_process, environment
 from tests.helpers.tiny_photos import write_photos
 
 
@@ -42,11 +42,6 @@ def test_training_tells_its_events_as_json_lines(trained):
     assert any("Border baseline" in text for text in judged["words"])
 
 
-def read_name(run):
-    found = read_identity(run)
-    return found.name, found.hash
-
-
 def test_diagnose_prints_one_object_per_photo_also_for_a_broken_one(trained, photos, cache, tmp_path):
     broken, folder = tmp_path / "broken.jpg", tmp_path / "phone"
     broken.write_bytes(b"")
@@ -64,20 +59,10 @@ def test_diagnose_prints_one_object_per_photo_also_for_a_broken_one(trained, pho
     assert len(good["top"]) == 3
     assert sum(g["probability"] for g in good["top"]) == pytest.approx(1)
     assert good["milliseconds"] > 0
-    name, digest = read_name(trained[0])
-    assert (good["model"], good["model_hash"]) == (name, digest)
-    assert f" {good['model_date']} " in name, "the time follows the day"
+    model = read_identity(trained[0])
+    assert (good["model"], good["model_hash"]) == (model.name, model.hash)
+    assert f" {good['model_date']} " in model.name, "the time follows the day"
     assert bad == {"path": str(broken), "error": "The file is empty."}
-
-
-def test_diagnose_searches_folders_and_writes_tables_and_text(trained, photos, cache):
-    table = call("core.diagnose", trained[0], photos, "--csv", cache=cache)
-    rows = read_rows(table.stdout)
-    assert len(rows) == 36
-    assert sum(row["verdict"] == Path(row["path"]).parent.name for row in rows) > 33
-    assert {(row["model"], row["model_hash"]) for row in rows} == {read_name(trained[0])}
-    text = call("core.diagnose", trained[0], photos / "grey" / "001.png", cache=cache)
-    assert "001.png: grey " in text.stdout
 
 
 def test_the_help_of_training_is_grouped_and_has_defaults(cache):

@@ -1,16 +1,12 @@
 """Calibration: temperatures, of all classes and by crop, offset, and reliability."""
 
-import json
-
 import numpy as np
-import onnx
 import pytest
 
 from benchmarks.model_card import render_card
 from core.diagnosis import calibration
 from core.diagnosis.metrics import binary_cross_entropy, cross_entropy, softmax
 from core.diagnosis.model_file import read_model, write_model
-from core.diagnosis.onnx_model import to_onnx
 from core.errors import ModelFileError
 from tests.helpers.models import small_model
 
@@ -174,14 +170,6 @@ def test_all_logits_of_a_photo_are_divided_by_the_temperature_of_its_predicted_c
     assert np.array_equal(calibration.calibrate_logits(model(), logits), logits / by_class)
     reduced = calibration.scale_logits(logits, 0.5, (4.0, 4.0, 0.25, 0.25), 0.6)
     assert np.array_equal(calibration.calibrate_logits(model(offset=0.6), logits), reduced)
-
-
-def test_temperatures_of_classes_are_in_an_onnx_file_and_without_them_there_is_one():
-    found, without = ({entry.key: entry.value for entry in onnx.load_model_from_string(to_onnx(one)).metadata_props}
-                      for one in (model(offset=0.6), model(class_temperatures=())))  # fmt: skip
-    assert (json.loads(found["class_temperatures"]), found["temperature"]) == ([4.0, 4.0, 0.25, 0.25], "0.5")
-    assert found["offset"] == "0.6"
-    assert not {"class_temperatures", "offset"} & without.keys()
 
 
 @pytest.mark.parametrize(("temperatures", "sentence"), [

@@ -96,6 +96,7 @@ def test_diagnosis_evaluation_and_examination_say_the_same(tmp_path, temperature
 def test_onnx_answers_one_view_and_says_how_answers_become_probabilities():
     two, one = model(temperatures=(4.0, 4.0, 0.25)), model(views=1)
     assert (metadata_of(two)["views"], metadata_of(one)["views"]) == ("2", "1")
+    assert not {"class_temperatures", "offset"} & metadata_of(one).keys()
     data, squares_of_noise = to_onnx(two), squares(1, 17)
     assert check_onnx(data, two)[1] < 1e-4
     photo = prepare(two.graph, squares_of_noise)

@@ -58,11 +58,6 @@ def test_class_weights_that_do_not_fit_are_refused(weights):
         with_loss(build("mlp", 3, image_size=16), 0.0, weights)
 
 
-@pytest.mark.parametrize("shape", [(32, 32, 3), (28, 28, 1), (1, 1, 1), (31, 57, 3)])
-def test_photos_may_be_of_any_size_with_three_channels_or_one(shape):
-    assert started(shape).shape(PHOTO) == shape
-
-
 @pytest.mark.parametrize(("shape", "mean", "std"), [
     ((32, 32), (0.5,) * 3, (0.5,) * 3), ((32, 32, 4), (0.5,) * 4, (0.5,) * 4), ((0, 32, 3), (0.5,) * 3, (0.5,) * 3),
     ((MAX_SIDE + 1, 32, 3), (0.5,) * 3, (0.5,) * 3), ((32, 32, 3), (0.5,), (0.5,) * 3),

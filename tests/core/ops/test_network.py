@@ -1,4 +1,4 @@
-"""Whole networks by the reference, against PyTorch: logits, loss, every gradient, running statistics, ten losses."""
+"""Whole networks by the reference, against PyTorch: logits, loss, every gradient, running statistics."""
 
 import numpy as np
 import pytest
@@ -7,13 +7,8 @@ from core.ops.builder import Builder, with_loss
 from core.ops.contract import Mode
 from core.ops.network import forward, loss_and_gradients
 from core.ops.window import read_window, windows
-from core.optim.optimizer import initial_state, update
-from core.program import flatten_parameters, lay_out_parameters, name_parameters
 from tests.helpers.compare import assert_close
-from tests.helpers.golden import DRAWS, OPTIMIZERS, assert_matches, each_network, golden_training
-from tests.helpers.reference_plan import decay_mask, flatten_trained
-
-STEPS = 10
+from tests.helpers.golden import DRAWS, assert_matches, each_network, golden_training
 
 
 def cast(weights, dtype):
@@ -22,7 +17,7 @@ def cast(weights, dtype):
 
 @pytest.mark.parametrize("name", each_network())
 def test_loss_and_every_gradient_equal_pytorchs(name):
-    """In float64; the ops by themselves are tested in float32 too (`test_references`), the networks by ten losses."""
+    """In float64; the ops by themselves are tested in float32 too (`test_references`)."""
     golden = golden_training(name)
     weights, inputs = cast(golden.weights, np.float64), golden.inputs(np.float64)
     assert_close(forward(golden.graph, weights, inputs)[golden.graph.output], golden.logits, 1e-10)
@@ -57,28 +52,6 @@ def clearance(node, x):
     seen = windows(np.maximum(x, 0), window)
     second, first = np.moveaxis(np.partition(seen.reshape(*seen.shape[:4], -1), -2)[..., -2:], -1, 0)
     return (first - second)[first > 0].min()
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize("kind", OPTIMIZERS)
-@pytest.mark.parametrize("name", ["squeezenet1_0", "cnn", "mlp"])
-def test_ten_losses_equal_pytorchs(name, kind):
-    assert np.abs(losses(golden_training(name), kind) - golden_training(name).losses[kind]).max() < 1e-4
-
-
-def losses(golden, kind):
-    """Loss before each of ten steps, all in float32 on flat arrays, as plans keep them."""
-    optimizer, rate = OPTIMIZERS[kind]
-    layout = lay_out_parameters(golden.graph)
-    flat, decayed = flatten_parameters(golden.weights, layout), decay_mask(layout)
-    state, found = initial_state(optimizer, flat[: layout.trained]), []
-    for step in range(1, STEPS + 1):
-        weights = name_parameters(flat, layout)
-        trace = loss_and_gradients(golden.training_graph, weights, golden.inputs(), golden.labels)
-        found.append(trace.loss)
-        gradient = flatten_trained(trace.gradients, layout)
-        flat[: layout.trained], state = update(optimizer, flat[: layout.trained], gradient, state, decayed, rate, step)
-    return np.array(found)
 
 
 def small_graph():

@@ -1,9 +1,8 @@
 """Window sizes by hand, and the padding rules."""
 
-import numpy as np
 import pytest
 
-from core.ops.window import Window, add_windows, read_pool_window, read_window, windows
+from core.ops.window import Window, read_pool_window, read_window
 
 
 @pytest.mark.parametrize(("size", "kernel", "stride", "before", "after", "ceil_mode", "wanted"), [
@@ -25,13 +24,3 @@ def test_a_window_larger_than_the_padded_photo_is_refused_and_large_padding_is_f
     for side in range(4):
         with pytest.raises(ValueError, match="smaller than the kernel"):
             read_pool_window(attributes | {"padding": tuple(int(side == other) for other in range(4))})
-
-
-@pytest.mark.parametrize("ceil_mode", [False, True])
-def test_adding_windows_is_the_transpose_of_reading_them(ceil_mode):
-    window = Window((3, 4), (2, 3), (1, 2, 0, 3), ceil_mode)
-    rng = np.random.default_rng(1)
-    x = rng.normal(size=(2, 10, 11, 3))
-    seen = windows(x, window)
-    y = rng.normal(size=seen.shape)
-    assert np.allclose((seen * y).sum(), (x * add_windows(y, window, 10, 11)).sum())
