@@ -1,12 +1,22 @@
 """One step in parts is the step of the whole batch, and tells which photos come next."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from core.device import Optimizer, PhotoBatch
 from core.models.architectures import build
 from core.ops.builder import with_loss
 from core.ops.photo import BACKGROUND, BACKGROUND_AFFINE, identity_augmentation, transform
-from core.training.step import diverged, find_broken_layer, pair_with_next, share_out, start_step, with_photos
+from core.training.step import (
+    diverged,
+    find_broken_layer,
+    pair_with_next,
+    share_out,
+    split_batch,
+    start_step,
+    with_photos,
+)
 from tests.helpers.gpu_network import batch_for, random_weights
 from tests.helpers.reference_plan import ReferencePlan
 
@@ -43,6 +53,12 @@ def test_the_photos_of_the_next_part_and_of_the_next_step_are_announced(monkeypa
     for (_, announced), used in zip(seen, [*photos[1:], None], strict=True):
         assert (announced is None) == (used is None)
         assert used is None or announced.photos.__array_interface__["data"] == used.__array_interface__["data"]
+
+
+def test_parts_of_a_ranks_share_keep_their_places_in_the_batch():
+    """Dropout draws by place."""
+    _, batch = plan_of(5, 3)
+    assert [part.first for part in split_batch(replace(batch, first=6), 2)] == [6, 8, 10]
 
 
 def test_batches_come_with_the_one_after():
