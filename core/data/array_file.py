@@ -45,9 +45,12 @@ def read_arrays(path: Path) -> dict[str, Array] | None:
 def complete_rows(path: Path, content: Array, compute: Callable[[Array], Array]) -> Array:
     """A value of each photo, by the SHA-256 of its file, uint8 ``(N, 32)``, as stored in a file.
 
-    `compute` gets the indices of photos that the file lacks; their values are added to it. Raises StorageError.
+    `compute` gets the indices of photos that the file lacks; their values are added to it. A file with other arrays
+    counts as missing. Raises StorageError.
     """
-    stored = read_arrays(path) or {"content": content[:0], "values": content[:0]}
+    stored = read_arrays(path)
+    if stored is None or "values" not in stored:
+        stored = {"content": content[:0], "values": content[:0]}
     known = {key.tobytes(): value for key, value in zip(stored["content"], stored["values"], strict=True)}
     missing = np.array([row for row, key in enumerate(content) if key.tobytes() not in known], np.int64)
     if len(missing):

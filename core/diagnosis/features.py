@@ -146,7 +146,7 @@ class PrincipalSubspace:
 def read_statistics(arrays: Mapping[str, Array]) -> PrincipalSubspace | None:
     """The statistics of a model file, or None if it has none or they do not fit together."""
     found = {name.removeprefix(FEATURES): array for name, array in arrays.items() if name.startswith(FEATURES)}
-    if found.keys() != {"center", "basis", "scale"}:
+    if found.keys() != {"center", "basis", "scale"} or any(array.dtype.kind != "f" for array in found.values()):
         return None
     center, basis, scale = (found[name] for name in ("center", "basis", "scale"))
     fits = center.ndim == 1 and basis.ndim == 2 and basis.shape[0] == len(center) and scale.shape == (1,)

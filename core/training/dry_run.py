@@ -156,7 +156,7 @@ def count_memory(
 
 def count_prefetched(plan: Plan, photos: int, photo_bytes: int) -> int:
     """Bytes of a loader's batches in host memory: those gathered ahead, those of running steps and the next."""
-    return min((AHEAD + STREAM_BUFFERS) * plan.batch, photos) * photo_bytes
+    return min((AHEAD + 2 + plan.asynchronous) * plan.batch, photos) * photo_bytes
 
 
 def count_choosing(plan: Plan, ahead: int, averaged: bool) -> int:

@@ -8,6 +8,7 @@ import sys
 import cv2
 import pytest
 
+from core.data.array_file import write_arrays
 from core.data.source import open_photos
 from core.diagnosis import photo_features
 from core.diagnosis.model_file import write_model
@@ -117,6 +118,9 @@ def test_stored_features_are_those_of_the_same_photos(folder, capsys, monkeypatc
         computed.append(len(photos)), compute(predictor, photos))[1])  # fmt: skip
     assert call(folder, "--csv") == 0
     assert (capsys.readouterr().out, computed) == (first, [])
-    cv2.imwrite(str(folder / "photos" / CLASSES[0] / "more.png"), take_photos(1, 9).photos[0])
+    shown = take_photos(1, 9).photos[0]
+    cv2.imwrite(str(folder / "photos" / CLASSES[0] / "more.png"), shown)
     assert call(folder, "--csv") == 0
     assert computed == [1]
+    write_arrays(next((folder / "cache").rglob("*.features")), {"features": shown})
+    assert (call(folder, "--csv"), sum(computed)) == (0, 50), "a file with other arrays counts as missing"

@@ -59,6 +59,7 @@ def test_the_subspace_goes_to_arrays_and_back_and_crafted_ones_are_refused(learn
     assert read_statistics({}) is None
     assert read_statistics({**arrays, "features.basis": np.zeros((3, 5), np.float32)}) is None
     assert read_statistics({"features.center": arrays["features.center"]}) is None
+    assert read_statistics({**arrays, "features.center": arrays["features.center"].astype(np.int64)}) is None
 
 
 def test_energy_auroc_with_ties_and_pooling_by_hand_and_a_network_without_a_map():
