@@ -58,8 +58,8 @@ def measure(options: argparse.Namespace, seed: int) -> tuple[float, float, float
     with tempfile.TemporaryDirectory() as folder:
         manifest = Path(folder) / "photos.csv"
         write_small_set(options.manifest, options.crop, options.each, options.evaluate_on, manifest)
-        common = {**PRESETS[options.preset].values, **changes, "data": str(manifest), "label": "condition",
-                  "seed": seed}
+        common = {**PRESETS[options.preset].values, **changes, "preset": options.preset, "data": str(manifest),
+                  "label": "condition", "seed": seed}
         which = {"train_layers": options.train_layers} if options.train_layers else {}
         learned, seconds = train(from_dict({
             **common, **which, "start": options.start, "start_colours": options.input_normalization,

@@ -77,7 +77,7 @@ class RunConfig:
                       "architecture of the network: small ones are fast, large ones usually more accurate",
                       choices=MODELS, expert=False)
     image_size: int = _row(0, "network", "Photo size",
-                           "side of the network input in pixels; 0: as in the pretrained model, or 224",
+                           "side of the network input in pixels; 0: of the preset or the pretrained model, or 224",
                            low=16, high=1024, zero="automatic")
     use_size: int = _row(0, "network", "Evaluation size",
                          "side of the network input in validation and diagnosis, in pixels; 0: as in training",

@@ -24,6 +24,7 @@ from core.onnx import read_onnx
 from core.ops.builder import make_node
 from core.ops.contract import Array, Arrays
 from core.program import fold_batch_norm, fold_weights
+from core.training.presets import PRESETS
 
 ONNX: Final = ".onnx"
 IMAGE_SIZE: Final = 224
@@ -73,8 +74,8 @@ class Network:
 def read_start(config: RunConfig) -> tuple[RunConfig, Origin | None]:
     """Complete the settings and read the pretrained network `config.start`; None if training starts from scratch.
 
-    The network is that of the file; so is the photo size, unless the settings have one. Raises ModelFileError if the
-    file cannot be used, also with this size, ConfigError if the settings do not suit the file.
+    The network is that of the file; so is the photo size, unless the settings have one or the preset's is smaller.
+    Raises ModelFileError if the file cannot be used, also with this size, ConfigError if the settings do not suit it.
     """
     if not config.start:
         return replace(config, image_size=config.image_size or IMAGE_SIZE), None
@@ -108,7 +109,8 @@ def _read_origin(config: RunConfig) -> Origin:
     height, width, channels = graph.photo_shape
     if height != width or channels != 3:
         raise ModelFileError(f"{path} takes photos of shape {graph.photo_shape}; training needs square colour photos.")
-    graph = with_photo_side(graph, config.image_size or height)
+    most = PRESETS[config.preset].side if config.preset in PRESETS else height
+    graph = with_photo_side(graph, config.image_size or min(height, most))
     return Origin(path, graph, weights, classes, read_identity(path).hash, notes, learned)
 
 

@@ -129,6 +129,15 @@ def test_layers_that_do_not_learn_are_named():
     assert head < last
 
 
+@pytest.mark.parametrize(("donated", "given", "preset", "size"), [
+    (288, 0, "transfer", 256), (64, 0, "transfer", 64), (288, 288, "transfer", 288), (288, 0, "leaves-field", 288),
+])  # fmt: skip
+def test_the_preset_transfer_trains_at_256_pixels_at_most(tmp_path, donated, given, preset, size):
+    config = replace(donor(tmp_path / "m.safetensors", size=donated), image_size=given, preset=preset)
+    config, origin = transfer.read_start(config)
+    assert (config.image_size, origin.graph.photo_shape) == (size, (size, size, 3))
+
+
 def test_without_weights_to_start_from_all_layers_must_learn_and_photos_have_224_pixels_by_default():
     assert transfer.read_start(RunConfig(image_size=0))[0].image_size == 224
     assert [p.message for p in problems(RunConfig(image_size=15))] == ["15 is too small; the minimum is 16."]
