@@ -59,8 +59,8 @@ class Metrics:
     """Metrics of a set of photos; `confusion` counts (true class, predicted class), or `several` has the counts.
 
     groups: number of groups, 0 if no group has several photos; effect: design effect of the accuracy; class_effects: of
-    the (precision, recall) of each class, empty without groups; f1_interval: of `macro_f1`, 95 %, None without a
-    mistake and for fewer than `FEWEST_GROUPS` groups.
+    the (precision, recall) of each class, empty without groups; f1_interval: of `macro_f1`, 95 %, None where that is 0
+    or 1 and for fewer than `FEWEST_GROUPS` groups.
     """
 
     classes: tuple[str, ...]
@@ -163,7 +163,7 @@ def find_correct(logits: Array, labels: Array, thresholds: Array) -> Array:
 def _with_groups(figures: Metrics, found: Array, truth: Array, groups: Array) -> Metrics:
     """The metrics with design effects; found, truth: bool ``(N, classes)``; groups: int ``(N,)``."""
     count = len(np.unique(groups))
-    if figures.right < figures.photos and count >= FEWEST_GROUPS:  # samples without a mistake are all alike
+    if 0 < figures.macro_f1 < 1 and count >= FEWEST_GROUPS:  # else samples are all alike
         figures = replace(figures, f1_interval=interval_of_f1(found, truth, groups))
     if count == len(groups):
         return figures

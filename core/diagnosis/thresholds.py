@@ -30,7 +30,7 @@ NO_LEAF_NAMES: Final = ("background/none", "background", "none", "no_leaf", "no 
 COVERAGE: Final = 0.98
 """Default coverage: share of validation photos with a diagnosis."""
 UNFAMILIAR_REJECTED: Final = 0.03
-"""Share of validation photos that may be rejected as unfamiliar."""
+"""Largest share of validation photos of leaves that is rejected as unfamiliar."""
 UNTESTED: Final = 0.5
 """Confidence threshold of a model without thresholds."""
 NO_LEAF_FOUND: Final = 0.99
@@ -134,7 +134,7 @@ def set_thresholds(
     bool ``(N, classes)`` of photos with several."""
     index, no_leaf = next((i for i, name in enumerate(classes) if is_no_leaf(name)), -1), 1.0
     leaves = ~without_leaf(labels, classes)
-    least = float(np.quantile(familiar[leaves], UNFAMILIAR_REJECTED)) if leaves.any() else NEVER
+    least = float(np.quantile(familiar[leaves], UNFAMILIAR_REJECTED, method="lower")) if leaves.any() else NEVER
     if labels.ndim == 2:
         each, point = _set_label_thresholds(probabilities, labels, familiar >= least)
         return Thresholds(score, least, index, each[index] if index >= 0 else 1.0, (point,), each)

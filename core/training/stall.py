@@ -22,20 +22,20 @@ LEVELLING: Final = {"natural": 0.0, "none": 0.0, "sqrt": 0.5, "balanced": 1.0}
 def guessing_loss(
     labels: Array, classes: int, sampling: str, class_weights: str, smoothing: float, targets: Array | None = None
 ) -> float:
-    """Cross entropy of the best constant prediction for labels int ``(N,)``: the entropy of the classes as drawn.
+    """Loss of the best constant prediction for labels int ``(N,)``: the entropy of the classes as drawn and weighted.
 
     targets: of every label, ``(labels, classes)``, where it is the binary cross entropy.
     """
-    classes = classes if targets is None else len(targets)
-    counts = np.bincount(labels, minlength=classes).astype(np.float64)
-    power = max(1 - LEVELLING[sampling] - LEVELLING[class_weights], 0.0)
-    drawn = np.where(counts > 0, counts**power, 0.0)
+    counts = np.bincount(labels, minlength=classes if targets is None else len(targets)).astype(np.float64)
+    drawn = np.where(counts > 0, counts ** (1 - LEVELLING[sampling]), 0.0)
+    drawn /= drawn.sum()
     if targets is not None:
-        p = np.clip(drawn / drawn.sum() @ targets, 1e-12, 1 - 1e-12)
+        p = np.clip(drawn @ targets, 1e-12, 1 - 1e-12)
         return float(-(p * np.log(p) + (1 - p) * np.log(1 - p)).mean())
-    shares = (1 - smoothing) * drawn / drawn.sum() + smoothing / classes
-    shares = shares[shares > 0]
-    return float(-(shares * np.log(shares)).sum())
+    weights = np.maximum(counts, 1) ** -LEVELLING[class_weights]
+    shares = weights * ((1 - smoothing) * drawn + smoothing / classes) / (weights @ drawn)
+    shares = shares[shares > 0]  # their sum is 1, except with smoothing and weights
+    return float(-(shares * np.log(shares / shares.sum())).sum())
 
 
 class StallWatch:

@@ -93,12 +93,12 @@ def test_thresholds_go_through_json_and_crafted_ones_are_refused(thresholds):
 
 
 def test_the_thresholds_are_quantiles_of_validation_photos_with_and_without_a_leaf():
-    rng, labels = np.random.default_rng(0), np.arange(300) % 3
-    probabilities, familiar = softmax(rng.normal(0, 1, (300, 3)) + 2 * np.eye(3)[labels]), rng.normal(0, 1, 300)
+    rng, labels = np.random.default_rng(0), np.arange(210) % 3
+    probabilities, familiar = softmax(rng.normal(0, 1, (210, 3)) + 2 * np.eye(3)[labels]), rng.normal(0, 1, 210)
     curve = coverage_curve(probabilities.max(axis=1), probabilities.argmax(axis=1) == labels)
-    bare, leaves = probabilities[labels == 0, 0], familiar[labels != 0]
+    bare, least = probabilities[labels == 0, 0], np.sort(familiar[labels != 0])[4]  # rejects 4 of 140, 2.9 %
     found = rejection.set_thresholds(probabilities, labels, familiar, "energy", ("No_leaf", "a", "b"))
-    assert found == Thresholds("energy", np.quantile(leaves, 0.03), 0, pytest.approx(np.quantile(bare, 0.01)), curve)
+    assert found == Thresholds("energy", least, 0, pytest.approx(np.quantile(bare, 0.01)), curve)
     for classes, second, wanted in (("abc", 2, (-1, 1.0)), (CLASSES, 2, (1, 0.9)), (CLASSES, 1, (1, 0.02))):
         few = rejection.set_thresholds(np.eye(3)[[0, 0]], np.array([0, second]), np.zeros(2), "energy", classes)
         assert (few.no_leaf_class, few.no_leaf) == wanted, "without the class, its photos, or a right prediction of it"
