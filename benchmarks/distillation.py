@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.record import Row, write_results
+from benchmarks.record import make_row, write_results
 from core.config import RunConfig
 from core.data.loader import Loader
 from core.device import Plan
@@ -108,7 +108,7 @@ def main() -> None:
     for count, found in rates.items():
         took, alone = (statistics.median(values) for values in zip(*found, strict=True))
         name = f"train {MODEL} b{BATCH} {SIDE} px mixed, {count} teachers" + (", streamed" if options.streamed else "")
-        rows.append(Row(name, took, {"on the device": alone}, "ms", alone / took))
+        rows.append(make_row(name, took, {"on the device": alone}, "ms"))
     name = "distillation-streamed" if options.streamed else "distillation"
     write_results(name, rows, options.machine, gpu=open_device().name)
 

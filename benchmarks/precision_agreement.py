@@ -15,7 +15,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.record import Row, write_results
+from benchmarks.record import Row, make_row, write_results
 from core.training.events import EpochDone, from_line
 
 PRECISIONS = ("float32", "mixed")
@@ -66,9 +66,9 @@ def main() -> int:
     rows = []
     for seed in options.seeds:
         full, mixed = found["float32", seed], found["mixed", seed]
-        rows.append(Row(f"validation accuracy, seed {seed}", mixed, {"float32": full}, "%", mixed / full))
+        rows.append(make_row(f"validation accuracy, seed {seed}", mixed, {"float32": full}, "%"))
     full, mixed = (statistics.mean(found[p, s] for s in options.seeds) for p in PRECISIONS)
-    rows.append(Row("validation accuracy, mean", mixed, {"float32": full}, "%", mixed / full))
+    rows.append(make_row("validation accuracy, mean", mixed, {"float32": full}, "%"))
     apart = abs(full - mixed)
     rows.append(Row("means apart", apart, {"allowed": WITHIN}, "points", WITHIN / max(apart, 1e-9)))
     write_results("precision_agreement", rows, options.machine, recipe=[*RECIPE, *changes])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
@@ -24,27 +25,26 @@ PACKAGES = ("numpy", "numba", "llvmlite", "numba-cuda", "torch", "onnxruntime")
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement. `ours` and `peers` are in `unit`; `best` says whether "low" or "high" is better.
+    """One measurement. `ours`, `peers` and `floor` (the least possible time) are in `unit`.
 
-    `ratio` is over the best peer, above 1 when ours is better; where rounds were measured interleaved
-    it is the median of the rounds' ratios and given from outside.
+    `ratio` is over the best peer, above 1 when ours is better, NaN without a peer; where rounds were measured
+    interleaved it is the median of the rounds' ratios and given from outside.
     """
 
     name: str
     ours: float
     peers: Mapping[str, float]
     unit: str
-    ratio: float
+    ratio: float = math.nan
     floor: float | None = None
 
 
-def make_row(name: str, ours: float, peers: Mapping[str, float], unit: str, floor: float | None = None) -> Row:
+def make_row(name: str, ours: float, peers: Mapping[str, float], unit: str) -> Row:
     """A row whose ratio is that of the values; times ("ms", "s") are better when low, rates when high."""
-    values = list(peers.values())
+    values = peers.values()
     if not values:
-        return Row(name, ours, peers, unit, float("nan"), floor)
-    ratio = min(values) / ours if unit in ("ms", "s", "us") else ours / max(values)
-    return Row(name, ours, dict(peers), unit, ratio, floor)
+        return Row(name, ours, peers, unit)
+    return Row(name, ours, peers, unit, min(values) / ours if unit in ("ms", "s") else ours / max(values))
 
 
 def write_results(

@@ -58,7 +58,7 @@ def main() -> None:
             begun = found[0].seconds
             for goal in GOALS:
                 seconds = reached(found, goal) - begun
-                rows.append(Row(f"{100 * goal:g} %, {gpus} GPUs", seconds, {}, "s", float("nan")))
+                rows.append(Row(f"{100 * goal:g} %, {gpus} GPUs", seconds, {}, "s"))
             curves[gpus] = [[one.epoch, round(one.seconds - begun, 3), round(one.accuracy, 4)] for one in found]
             machine = f"{gpu_name()}-x{max(options.gpus)}"
             write_results("scaling_accuracy", rows, machine, photos=options.photos, preset=options.preset,

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.record import Row, write_results
+from benchmarks.record import Row, make_row, write_results
 from core.config import RunConfig
 from core.data.loader import Loader
 from core.device import Plan, StepResult
@@ -102,8 +102,7 @@ def compare(network: str) -> list[Row]:
     found = {name: statistics.median(values) for name, values in rates.items()}
     title = f"train {network} b{size} mixed, photos"
     return [
-        Row(f"{title} resident", found["resident"], {name: found[name] for name in ("each waited for",)}, "photos/s",
-            found["resident"] / found["each waited for"]),
+        make_row(f"{title} resident", found["resident"], {"each waited for": found["each waited for"]}, "photos/s"),
         Row(f"{title} streamed", found["streamed"], {name: found[name] for name in ("resident", "sent when needed")},
             "photos/s", found["streamed"] / found["resident"]),
     ]  # fmt: skip

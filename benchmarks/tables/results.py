@@ -17,23 +17,17 @@ def read(name: str) -> dict[str, Any]:
     return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
 
 
-def newest(pattern: str) -> dict[str, Any] | None:
-    """The latest result file whose name matches; None if there is none."""
-    found = [json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob(f"{pattern}.json"))]
-    return max(found, key=lambda result: result["date"], default=None)
-
-
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table whose first column is aligned left and the others right."""
     first, *others = (f"| {' | '.join(row)} |" for row in (head, *rows))
     return "\n".join((first, f"|---|{'--:|' * (len(head) - 1)}", *others))
 
 
-def figure(value: float, digits: int = 3) -> str:
-    """A number with so many significant digits, without an exponent, thousands separated."""
+def figure(value: float) -> str:
+    """A number with three significant digits, without an exponent, thousands separated."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
-    places = digits - 1 - math.floor(math.log10(abs(value)))
+    places = 2 - math.floor(math.log10(abs(value)))
     return f"{round(value, places):,.{max(places, 0)}f}"
 
 
