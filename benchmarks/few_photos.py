@@ -1,6 +1,6 @@
 """From scratch on few photos: the preset `gpu` on 631 orchard photos of four apple conditions.
 
-    python -m benchmarks.few_photos [--device cuda] [--machine NAME]
+    python -m benchmarks.few_photos [--machine NAME]
 
 Only part `field_train` of the photos in $LEAFCLINIC_DATA/field is read, split by group. Without steps fitted to the
 number of photos, this run stayed at chance: 25.9 %.
@@ -36,14 +36,13 @@ def write_manifest(source: Path, target: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda")
     parser.add_argument("--machine", default="", help="short name of the machine, for the file")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
         manifest, out = Path(home) / "apple.csv", Path(home) / "run"
         write_manifest(Path(os.environ["LEAFCLINIC_DATA"]) / "field" / "manifest.csv", manifest)
-        command = [sys.executable, "-m", "core.train", "--data", str(manifest), "--preset", "gpu",
-                   "--device", options.device, "--no-leaf-tests", "--out", str(out)]  # fmt: skip
+        command = [sys.executable, "-m", "core.train", "--data", str(manifest), "--preset", "gpu", "--no-leaf-tests",
+                   "--out", str(out)]  # fmt: skip
         subprocess.run(command, check=True)
         epochs = read_history(out / LOG).epochs
         (end,) = read_events(out / LOG, (RunFinished,))

@@ -115,8 +115,7 @@ def test_every_phase_of_a_run_to_its_end_takes_what_was_foretold(configure, trac
 
 
 @pytest.mark.parametrize(("model", "changes", "taught"), [
-    ("squeezenet1_1_bn", {}, 0), ("squeezenet1_1", {"stream_photos": True}, 2),
-    ("squeezenet1_1", {"average": 0.9}, 0),
+    ("squeezenet1_1_bn", {}, 0), ("squeezenet1_1", {"stream_photos": True}, 2), ("squeezenet1_1", {"average": 0.9}, 0),
     ("squeezenet1_1_bn", {"average": 0.9, "stream_photos": True, "use_size": 224}, 0),  # statistics are recomputed
 ])  # fmt: skip
 def test_an_epoch_takes_what_was_foretold(tmp_path, configure, traced, model, changes, taught):
