@@ -1,6 +1,6 @@
 """From scratch on few photos: the preset `gpu` on 631 orchard photos of four apple conditions.
 
-    python -m benchmarks.few_photos [--machine NAME]
+    python -m benchmarks.few_photos
 
 Only part `field_train` of the photos in $LEAFCLINIC_DATA/field is read, split by group. Without steps fitted to the
 number of photos, this run stayed at chance: 25.9 %.
@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.record import Row, make_row, write_results
+from benchmarks.record import Row, gpu_name, make_row, write_results
 from core.training.events import LOG, RunFinished, read_events, read_history
 
 CONDITIONS = ("black_rot", "healthy", "powdery_mildew", "scab")
@@ -35,9 +35,7 @@ def write_manifest(source: Path, target: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--machine", default="", help="short name of the machine, for the file")
-    options = parser.parse_args()
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     with tempfile.TemporaryDirectory() as home:
         manifest, out = Path(home) / "apple.csv", Path(home) / "run"
         write_manifest(Path(os.environ["LEAFCLINIC_DATA"]) / "field" / "manifest.csv", manifest)
@@ -53,7 +51,7 @@ def main() -> None:
         Row("seconds of the run", end.seconds, {}, "s"),
     ]
     losses = [round(event.train_loss, 3) for event in epochs[:: max(len(epochs) // 20, 1)]]
-    write_results("few_photos", rows, options.machine, train_loss=losses)
+    write_results("few_photos", rows, gpu_name(), train_loss=losses)
 
 
 if __name__ == "__main__":

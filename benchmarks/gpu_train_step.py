@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.pytorch import torch
-from benchmarks.record import Row, write_results
+from benchmarks.record import Row, gpu_name, write_results
 from benchmarks.torch_graph import capture
 from benchmarks.torch_models import make_model
 from core.device import Optimizer, PhotoBatch
@@ -161,12 +161,11 @@ def main() -> None:
             goal = f"must {case.must:g} aim {case.aim:g}" if case.must else ""
             print(f"{case.name:36} ours {row.ours:.4f} ms  pytorch {next(iter(row.peers.values())):.4f}  "
                   f"{row.ratio:.2f}x  {goal}", flush=True)
-    name = torch.cuda.get_device_name().lower().replace(" ", "-")
     goals = {c.name: {"must": c.must, "aim": c.aim} for c in CASES if c.must}
     device = open_device()
     about = {"name": device.name, "processors": device.hardware.processors, "capability": list(device.capability)}
     order = [case.name for case in CASES]
-    write_results("gpu-train-step", rows, name, order, gpu=about, goals=goals, slowest_kernels=slow)
+    write_results("gpu-train-step", rows, gpu_name(), order, gpu=about, goals=goals, slowest_kernels=slow)
 
 
 if __name__ == "__main__":

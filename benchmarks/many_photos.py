@@ -22,8 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.record import Row, make_row, write_results
-from benchmarks.two_trees import gpu_name
+from benchmarks.record import Row, gpu_name, make_row, write_results
 from core.cores import usable_cores
 from core.data.source import find_photos
 

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.record import make_row, write_results
+from benchmarks.record import gpu_name, make_row, write_results
 from core.models import build, initial_weights
 from core.ops.contract import Array
 from core.training.events import LOG, RunFinished, read_events, read_history
@@ -122,7 +122,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--together", action="store_true")
     parser.add_argument("--name", default="paper", help="of the result file")
-    parser.add_argument("--machine", default="")
     parser.add_argument("--photos", default="", help="a remark on the photos, for the result file")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
@@ -138,7 +137,7 @@ def main() -> None:
         sys.exit("No run of ours succeeded.")
     together = "all runs at once" if options.together else "one run after the other"
     kept = {name: vars(curve) for name, curve in curves.items()}
-    write_results(options.name, rows, options.machine, epochs=options.epochs, where=options.where, seeds=options.seeds,
+    write_results(options.name, rows, gpu_name(), epochs=options.epochs, where=options.where, seeds=options.seeds,
                   runs=together, photos=options.photos, curves=kept)  # fmt: skip
 
 

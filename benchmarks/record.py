@@ -119,6 +119,13 @@ def machine_name() -> str:
     return "-".join([*(w for w in words[:3] if w.isalnum()), *less, str(usable_cores())])
 
 
+def gpu_name() -> str:
+    """The same of the first GPU, such as ``nvidia-h200``, without opening it."""
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return names[0].strip().lower().replace(" ", "-")
+
+
 def versions() -> dict[str, str]:
     """Python and the packages that a figure hangs on."""
     found = {"python": platform.python_version()}

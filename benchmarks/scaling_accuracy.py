@@ -17,9 +17,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from benchmarks.record import Row, write_results
+from benchmarks.record import Row, gpu_name, write_results
 from benchmarks.time_to_accuracy import race, reached, read_ours, show
-from benchmarks.two_trees import gpu_name
 from core.training.presets import PRESETS
 
 GOALS = (0.95, 0.96, 0.965)

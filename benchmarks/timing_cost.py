@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 
-from benchmarks.record import Row, machine_name, write_results
+from benchmarks.record import Row, gpu_name, write_results
 from core.config import RunConfig
 from core.device import PhotoBatch
 from core.models.architectures import build
@@ -64,10 +64,8 @@ def measure(device: str) -> list[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=tuple(CASES), default="cpu")
-    parser.add_argument("--machine", default="")
     options = parser.parse_args()
-    machine = options.machine or (machine_name() if options.device == "cpu" else "nvidia-h200")
-    write_results("timing_cost", measure(options.device), machine)
+    write_results("timing_cost", measure(options.device), gpu_name() if options.device == "cuda" else "")
 
 
 if __name__ == "__main__":

@@ -51,9 +51,9 @@ def machine(result: dict[str, Any]) -> str:
     if gpu:
         return gpu["name"] if isinstance(gpu, dict) else str(gpu)
     place = result["machine"]
+    if "h200" in (place if isinstance(place, str) else place["name"]):
+        return "NVIDIA H200"
     if isinstance(place, str):
         return place
-    if "h200" in place["name"]:
-        return "NVIDIA H200"
     avx2 = " with AVX2 only" if "avx2" in place["name"] else ""
     return f"{place['processor'].replace('(R)', '')}{avx2}, {place['cores']} cores"
