@@ -183,7 +183,7 @@ def describe_error(error: float, chance: float | None) -> str:
     """The expected calibration error in words. error, chance: as in `Reliability`, 0..1; None if unknown."""
     stated = f"{100 * error:.1f} points"
     if chance is not None:
-        stated += f" (a perfectly calibrated model would have {100 * chance:.1f} by chance)"
+        stated = f"{100 * error:.1f} points (a perfectly calibrated model would have {100 * chance:.1f} by chance)"
     return (f"Expected calibration error: {stated} on the validation photos that the temperature was fitted to. It can "
             "be much larger on other photos.")  # fmt: skip
 
