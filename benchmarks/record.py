@@ -96,7 +96,8 @@ def print_table(rows: Sequence[Row]) -> None:
     width = max((len(row.name) for row in rows), default=0)
     for row in rows:
         peers = "   ".join(f"{peer} {value:.4g}" for peer, value in row.peers.items())
-        print(f"{row.name:{width}}  ours {row.ours:9.4g} {row.unit:8} {peers:40} {row.ratio:5.2f}x")
+        ratio = f"{row.ratio:5.2f}x" if row.peers else ""
+        print(f"{row.name:{width}}  ours {row.ours:9.4g} {row.unit:8} {peers:40} {ratio}")
 
 
 def processor() -> str:
