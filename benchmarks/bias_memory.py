@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks.record import Row, make_row, write_results
+from benchmarks.record import Row, gpu_name, make_row, write_results
 from core.laboratory.studies import DEPTHWISE_SHAPES, bias_study
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--machine", default="", help="short name of the machine, for the file")
-    options = parser.parse_args()
+    argparse.ArgumentParser(description=__doc__).parse_args()
     rows: list[Row] = []
     for shape in DEPTHWISE_SHAPES:
         for name, timings in bias_study(*shape):
             times = {t.algorithm: t.milliseconds for t in timings}
             rows.append(make_row(f"{name}, constant", times["constant"], {"global": times["global"]}, "ms"))
-    write_results("bias_memory", rows, options.machine)
+    write_results("bias_memory", rows, gpu_name())
 
 
 if __name__ == "__main__":

@@ -14,8 +14,7 @@ from typing import Final
 import core.gpu.candidates as table
 from benchmarks.gpu_train_step import CASES as STEPS
 from benchmarks.gpu_train_step import Case, ours
-from benchmarks.record import Row, write_results
-from core.gpu.driver.device import open_device
+from benchmarks.record import Row, gpu_name, write_results
 from core.gpu.ops.norm import fusion, pointwise_launches
 
 ROUNDS: Final = 9
@@ -76,7 +75,7 @@ def measure(cases: Iterable[tuple[Case, Collection[str]]]) -> Iterable[Row]:
 
 def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
-    write_results("candidate-worth", list(measure(CASES)), open_device().name.lower().replace(" ", "-"))
+    write_results("candidate-worth", list(measure(CASES)), gpu_name())
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from benchmarks.auroc import auroc
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.record import commit
 from benchmarks.severity import read_mask
@@ -34,15 +35,6 @@ from core.diagnosis.prediction import Predictor
 from core.ops.contract import Array
 
 WAYS = ("own size", "half-cell shifts", "enlarged")
-
-
-def rank_auroc(inside: Array, outside: Array) -> float:
-    """AUROC from values inside and outside of a mask; ties count half. NaN where one is empty."""
-    if not len(inside) or not len(outside):
-        return float("nan")
-    outside = np.sort(outside)
-    below = np.searchsorted(outside, inside, "left") + np.searchsorted(outside, inside, "right")
-    return float(below.mean() / 2 / len(outside))
 
 
 def shifted(photo: Array, y: float, x: float) -> Array:
@@ -87,8 +79,8 @@ def measure(model: ModelFile, root: Path, rows: list[dict[str, str]]) -> dict[st
             for way, found in maps.items():
                 values = cv2.resize(np.maximum(found, 0), drawn.leaf.shape[::-1], interpolation=cv2.INTER_LINEAR)
                 lesion = values[drawn.lesions]
-                figures[way].append([rank_auroc(lesion, values[~drawn.lesions]),
-                                     rank_auroc(lesion, values[drawn.leaf & ~drawn.lesions])])  # fmt: skip
+                figures[way].append([auroc(lesion, values[~drawn.lesions]),
+                                     auroc(lesion, values[drawn.leaf & ~drawn.lesions])])  # fmt: skip
     means = {way: np.nanmean(np.array(found), axis=0) for way, found in figures.items()}
     shown = {way: {"cells": cells[way], "photo": round(float(mean[0]), 3), "leaf": round(float(mean[1]), 3)}
              for way, mean in means.items()}  # fmt: skip

@@ -1,6 +1,6 @@
 """cuDNN per algorithm, called through its C library, beside our kernels; and the time of the unfolding alone.
 
-    python -m benchmarks.cudnn_algorithms [--machine NAME]
+    python -m benchmarks.cudnn_algorithms
 
 float32 without tf32, forward, channels first for cuDNN (its FFT and Winograd kernels have no other order), channels
 last for ours. Medians of replayed CUDA graphs, interleaved. Also the time to create all descriptors of a convolution.
@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks.clock import Clock
 from benchmarks.pytorch import torch
-from benchmarks.record import Row, make_row, write_results
+from benchmarks.record import Row, gpu_name, make_row, write_results
 from core.gpu.compilation.cuda import cuda
 from core.gpu.kernel_entries import ROUNDED, TABLE
 from core.gpu.ops.conv.im2col import unfold, windows_at
@@ -203,13 +203,11 @@ def time_descriptors(cudnn: Cudnn) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--machine", default="")
-    options = parser.parse_args()
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     clock = Clock()
     cudnn = Cudnn(clock.torch_stream.cuda_stream)
-    rows = [Row("cudnn descriptors of a convolution", time_descriptors(cudnn), {}, "ms", float("nan"))]
+    rows = [Row("cudnn descriptors of a convolution", time_descriptors(cudnn), {}, "ms")]
     algorithms: dict[str, dict[str, float]] = {}
     for part in (*SHAPES, None):
         if part is None:
@@ -222,7 +220,7 @@ def main() -> None:
             peers = {name: ms for name, ms in times.items() if name.startswith("cudnn")}
             best = min(ms for name, ms in times.items() if name not in peers)
             rows.append(make_row(part.name, best, peers, "ms"))
-        write_results("cudnn_algorithms", rows, options.machine, algorithms=algorithms)
+        write_results("cudnn_algorithms", rows, gpu_name(), algorithms=algorithms)
 
 
 if __name__ == "__main__":

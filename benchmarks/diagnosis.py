@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from benchmarks.auroc import auroc
 from benchmarks.examination import examination_times
 from benchmarks.model_card import render_card
 from benchmarks.pack_photos import chosen_rows
+from benchmarks.record import commit
 from benchmarks.ship_model import name_of
 from core.data.photo_reader import read_photo
 from core.diagnosis.calibration import crop_of, measure_reliability, state_probabilities
@@ -222,8 +222,7 @@ def main() -> None:
             "median": float(np.median(times)), "p95": float(np.quantile(times, 0.95)), "photos": len(times),
         }  # fmt: skip
     figures["machine"] = {"cpu": platform.processor() or platform.machine(), "python": platform.python_version()}
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    figures["commit"] = commit.stdout.strip()
+    figures["commit"] = commit()
     if options.card:
         model = with_test(model, figures)
         write_model(options.model, model)

@@ -46,7 +46,7 @@ EPOCHS = 5
 
 
 def percentage(name: str, share: float) -> Row:
-    return Row(name, 100 * share, {}, "%", float("nan"))
+    return Row(name, 100 * share, {}, "%")
 
 
 def classic_rows(train: Digits, test: Digits, device: str) -> Iterator[Row]:
@@ -56,7 +56,7 @@ def classic_rows(train: Digits, test: Digits, device: str) -> Iterator[Row]:
         learned = learn(recipe, train, test, device, report=lambda *row, told=reports: told.append(row))
         for steps, _, accuracy in reports:
             yield percentage(f"{name}: steps {steps - REPORT_STEPS + 1} to {steps}", accuracy)
-        yield Row(f"{name}: loss of the last step", reports[-1][1], {}, "", float("nan"))
+        yield Row(f"{name}: loss of the last step", reports[-1][1], {}, "")
         right = predict(learned.graph, learned.weights, train[0], device).argmax(-1) == train[1]
         yield percentage(f"{name}: all training digits", float(right.mean()))
         yield percentage(f"{name}: test digits", learned.accuracy)

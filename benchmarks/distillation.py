@@ -1,6 +1,6 @@
 """What teachers cost: training steps with none, one and four of them, interleaved in one run on a GPU.
 
-    python -m benchmarks.distillation [--teachers 0 1 4] [--streamed] [--machine nvidia-h100]
+    python -m benchmarks.distillation [--teachers 0 1 4] [--streamed]
 
 MobileNetV2 teaches MobileNetV2 at 256 pixels, batch 128, mixed precision, through the loader, the teachers and the
 steps that training takes; weights and photos are random, photos as varied as by `--augment soft`. Beside each way the
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.record import Row, write_results
+from benchmarks.record import gpu_name, make_row, write_results
 from core.config import RunConfig
 from core.data.loader import Loader
 from core.device import Plan
@@ -84,7 +84,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--teachers", type=int, nargs="+", default=[0, 1, 4], help="how many, one way each")
     parser.add_argument("--streamed", action="store_true", help="photos are streamed instead of lying on the GPU")
-    parser.add_argument("--machine", default="nvidia-h200")
     options = parser.parse_args()
     draw = np.random.default_rng(0)
     photos = np.tile(draw.integers(0, 256, (64, SIDE, SIDE, 3), np.uint8), (PHOTOS // 64, 1, 1, 1))
@@ -108,9 +107,9 @@ def main() -> None:
     for count, found in rates.items():
         took, alone = (statistics.median(values) for values in zip(*found, strict=True))
         name = f"train {MODEL} b{BATCH} {SIDE} px mixed, {count} teachers" + (", streamed" if options.streamed else "")
-        rows.append(Row(name, took, {"on the device": alone}, "ms", alone / took))
+        rows.append(make_row(name, took, {"on the device": alone}, "ms"))
     name = "distillation-streamed" if options.streamed else "distillation"
-    write_results(name, rows, options.machine, gpu=open_device().name)
+    write_results(name, rows, gpu_name(), gpu=open_device().name)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.record import Row, write_results
+from benchmarks.record import make_row, write_results
 from benchmarks.ship_model import read_part
 from core.diagnosis.int8_model import CALIBRATION, agreement, measure_quantisation_loss, quantise_model
 from core.diagnosis.model_file import read_model
@@ -39,8 +39,7 @@ def main() -> None:
     some = np.asarray(validation.photos[:: max(1, len(validation.photos) // COMPARED)][:COMPARED])
     same = agreement(data, quantised, some)
     write_results(
-        "eight-bit", [Row("validation accuracy in eight bits", loss.int8, {"float32": loss.float32}, "share",
-                          loss.int8 / loss.float32)],
+        "eight-bit", [make_row("validation accuracy in eight bits", loss.int8, {"float32": loss.float32}, "share")],
         model=options.model.name, photos=loss.photos, points_lost=100 * (loss.float32 - loss.int8),
         answers_changed=loss.changed, bytes=len(data), range_photos=len(train.labels),
         onnxruntime=None if same is None else {"version": same[0], "same_answer": same[1], "photos": len(some)},

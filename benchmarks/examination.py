@@ -20,7 +20,7 @@ import cv2
 import numpy as np
 
 from benchmarks.pack_photos import chosen_rows
-from benchmarks.record import Row, write_results
+from benchmarks.record import Row, make_row, write_results
 from benchmarks.several_leaves import composed_photos
 from core.data.photo import decode, read_bytes
 from core.diagnosis.examination import Examiner
@@ -65,8 +65,7 @@ def leaves_times(model: ModelFile, data: Path) -> np.ndarray:
 def rows_of(name: str, times: np.ndarray, wanted: float) -> Sequence[Row]:
     """The median and the 95th percentile."""
     figures = {"median": np.median(times), "95 % are faster": np.quantile(times, 0.95)}
-    return [Row(f"{name}, {which}", float(ms), {"wanted": wanted}, "ms", wanted / float(ms))
-            for which, ms in figures.items()]  # fmt: skip
+    return [make_row(f"{name}, {which}", float(ms), {"wanted": wanted}, "ms") for which, ms in figures.items()]
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """From scratch on few photos: the preset `gpu` on 631 orchard photos of four apple conditions.
 
-    python -m benchmarks.few_photos [--device cuda] [--machine NAME]
+    python -m benchmarks.few_photos
 
 Only part `field_train` of the photos in $LEAFCLINIC_DATA/field is read, split by group. Without steps fitted to the
 number of photos, this run stayed at chance: 25.9 %.
@@ -14,11 +14,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.record import Row, write_results
-from core.training.events import EpochDone, RunFinished, from_line
+from benchmarks.record import Row, gpu_name, make_row, write_results
+from core.training.events import LOG, RunFinished, read_events, read_history
 
 CONDITIONS = ("black_rot", "healthy", "powdery_mildew", "scab")
 WANTED = 0.8
@@ -35,28 +34,24 @@ def write_manifest(source: Path, target: Path) -> None:
         csv.writer(file).writerows([("path", "label", "group"), *rows])
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--machine", default="", help="short name of the machine, for the file")
-    options = parser.parse_args(argv)
+def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     with tempfile.TemporaryDirectory() as home:
         manifest, out = Path(home) / "apple.csv", Path(home) / "run"
         write_manifest(Path(os.environ["LEAFCLINIC_DATA"]) / "field" / "manifest.csv", manifest)
-        command = [sys.executable, "-m", "core.train", "--data", str(manifest), "--preset", "gpu",
-                   "--device", options.device, "--no-leaf-tests", "--out", str(out)]  # fmt: skip
+        command = [sys.executable, "-m", "core.train", "--data", str(manifest), "--preset", "gpu", "--no-leaf-tests",
+                   "--out", str(out)]  # fmt: skip
         subprocess.run(command, check=True)
-        events = [from_line(line) for line in (out / "events.jsonl").read_text("utf-8").splitlines()]
-    end = next(event for event in events if isinstance(event, RunFinished))
-    epochs = [event for event in events if isinstance(event, EpochDone)]
+        epochs = read_history(out / LOG).epochs
+        (end,) = read_events(out / LOG, (RunFinished,))
+    assert isinstance(end, RunFinished)
     assert end.test_accuracy is not None
-    accuracy = end.test_accuracy
     rows = [
-        Row("preset gpu, test accuracy", accuracy, {"wanted": WANTED}, "share", accuracy / WANTED),
-        Row("seconds of the run", end.seconds, {}, "s", float("nan")),
+        make_row("preset gpu, test accuracy", end.test_accuracy, {"wanted": WANTED}, "share"),
+        Row("seconds of the run", end.seconds, {}, "s"),
     ]
     losses = [round(event.train_loss, 3) for event in epochs[:: max(len(epochs) // 20, 1)]]
-    write_results("few_photos", rows, options.machine, train_loss=losses)
+    write_results("few_photos", rows, gpu_name(), train_loss=losses)
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ import numpy as np
 
 from benchmarks import gpu_test_log
 from benchmarks.gpu_test_log import use_share_of_cores
-from benchmarks.record import FOLDER, commit, versions
+from benchmarks.record import FOLDER, commit, gpu_name, versions
 from core.device import Optimizer, PhotoBatch
 from core.gpu.plan import CudaPlan
 from core.models.architectures import build
@@ -186,7 +186,7 @@ def main() -> None:
 def run_parts(options: argparse.Namespace) -> bool:
     """The tests of memory alone, then the others and the sanitizers side by side; whether something failed."""
     kind = "sanitizers" if options.no_tests else "gpu-tests"
-    path = FOLDER / f"{kind}-{gpu_name().lower().replace(' ', '-')}.json"
+    path = FOLDER / f"{kind}-{gpu_name()}.json"
     result: dict[str, object] = {
         "what": "python -m benchmarks.gpu_tests", "machine": gpu_name(), "versions": versions(), "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -217,12 +217,6 @@ def run_parts(options: argparse.Namespace) -> bool:
         watch(parts, options.seconds, report)
     print(path.read_text(encoding="utf-8"))
     return any(bad.values())
-
-
-def gpu_name() -> str:
-    from core.gpu.driver.device import open_device
-
-    return open_device().name
 
 
 if __name__ == "__main__":

@@ -9,23 +9,22 @@ rounds' ratios. ``python -m benchmarks.gpu_train_step [--only NAME]`` writes res
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from benchmarks.pytorch import torch
-from benchmarks.record import Row, write_results
+from benchmarks.record import Row, gpu_name, write_results
 from benchmarks.torch_graph import capture
 from benchmarks.torch_models import make_model
 from core.device import Optimizer, PhotoBatch
 from core.gpu.driver.device import open_device
 from core.gpu.plan import CudaPlan
 from core.models.architectures import build
+from core.models.init import initial_weights
 from core.ops.builder import with_loss
 from core.ops.photo import identity_augmentation
 from core.program import fold_batch_norm, fold_weights
@@ -59,20 +58,10 @@ CASES = (
 )
 
 
-def he_weights(graph: object, seed: int = 0) -> dict[str, np.ndarray]:
-    """He-normal filters, neutral batch norms."""
-    draw, weights = np.random.default_rng(seed), {}
-    for name, p in graph.parameters().items():  # type: ignore[attr-defined]
-        ones = p.role == "running_var" or (p.role == "weight" and len(p.shape) == 1)
-        values = draw.normal(0, (2 / p.fan_in) ** 0.5, p.shape) if len(p.shape) > 1 else np.full(p.shape, float(ones))
-        weights[name] = values.astype(np.float32)
-    return weights
-
-
 def ours(case: Case) -> tuple[Callable[[int], float], CudaPlan]:
     """(milliseconds of so many replays, the plan)."""
     base = build(case.model, CLASSES, SIZE, dropout=0.0)
-    weights = he_weights(base)
+    weights = initial_weights(base, 0)
     if case.training:
         plan = CudaPlan(
             with_loss(base, 0.0, ()), batch=case.batch, training=True, precision=case.precision,
@@ -160,7 +149,6 @@ def main() -> None:
     """Measure all cases, or those whose name contains --only; other rows of the file are kept."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="")
-    parser.add_argument("--out", default="", help="also write the rows to this file, as JSON")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no further case after so long")
     options = parser.parse_args()
     begun = time.monotonic()
@@ -173,14 +161,11 @@ def main() -> None:
             goal = f"must {case.must:g} aim {case.aim:g}" if case.must else ""
             print(f"{case.name:36} ours {row.ours:.4f} ms  pytorch {next(iter(row.peers.values())):.4f}  "
                   f"{row.ratio:.2f}x  {goal}", flush=True)
-    name = torch.cuda.get_device_name().lower().replace(" ", "-")
     goals = {c.name: {"must": c.must, "aim": c.aim} for c in CASES if c.must}
     device = open_device()
     about = {"name": device.name, "processors": device.hardware.processors, "capability": list(device.capability)}
     order = [case.name for case in CASES]
-    path = write_results("gpu-train-step", rows, name, order, gpu=about, goals=goals, slowest_kernels=slow)
-    if options.out:
-        Path(options.out).write_text(json.dumps(json.loads(path.read_text()), indent=1))
+    write_results("gpu-train-step", rows, gpu_name(), order, gpu=about, goals=goals, slowest_kernels=slow)
 
 
 if __name__ == "__main__":

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.curves import draw_curves
+from benchmarks.tables.results import RESULTS, read
 from core.laboratory.plot import Point, draw_bars, draw_roofline, save_png
 
-RESULTS = Path(__file__).parent / "results"
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 LAYER = "3x3 27px 64->256"
 DIRECTIONS = ("forward", "backward_input", "backward_weight")
 
 
-def draw_all(gpu: Mapping[str, Any], digits: Mapping[str, Any], ways: Mapping[str, Any] | None) -> None:
-    """Write every picture whose figures there are."""
-    PICTURES.mkdir(exist_ok=True)
+def draw_all() -> None:
+    """Write every picture."""
+    gpu, digits, ways = read("kernels-h200"), read("mnist-h200"), read("convolutions-intel-xeon-processor-2")["rows"]
     algorithms, peers = gpu["algorithms"], {row["name"]: row["peers"] for row in gpu["rows"]}
     conv = {f"{way}, {direction}": ms for direction in DIRECTIONS for way, ms in
             {**algorithms[f"conv2d {direction} {LAYER}"], **peers[f"conv2d {direction} {LAYER}"]}.items()}
@@ -35,18 +34,19 @@ def draw_all(gpu: Mapping[str, Any], digits: Mapping[str, Any], ways: Mapping[st
         {**algorithms[f"lesson cnn iteration b{batch}"], **peers[f"lesson cnn iteration b{batch}"]}.items()})
     bars("digits", "digits wrong of 10,000", "digits", {
         row["name"].split()[1]: round(1e4 * (1 - row["ours"] / 100)) for row in digits["rows"] if row["unit"] == "%"})
-    if ways is not None:
-        bars("lesson-cpu", "the small CNN, one iteration on the CPU", "ms", {
-            row["name"].removeprefix("lesson cnn iteration "): row["ours"] for row in ways["rows"]
-        } | {f"b{batch} PyTorch": torch_of(ways["rows"], batch) for batch in (32, 64)})
+    bars("lesson-cpu", "the small CNN, one iteration on the CPU", "ms", {
+        row["name"].removeprefix("lesson cnn iteration "): row["ours"] for row in ways
+    } | {f"b{batch} PyTorch": torch_of(ways, batch) for batch in (32, 64)})
+    draw_single()
     for device in ("cpu", "cuda"):
         draw_sweep(device)
         draw_rooflines(device)
     draw_paper()
 
 
-def draw_single(results: Mapping[str, Any]) -> None:
+def draw_single() -> None:
     """Every way to convolve one layer on the CPU, PyTorch beside."""
+    results = read("single_convolutions-amd-epyc-2")
     peers = {row["name"]: row["peers"]["pytorch"] for row in results["rows"]}
     chosen = ("5x5 28px 8->8 b32", "3x3 28px 32->128 b8")
     bars("single-cpu", "one convolution on the CPU, forward", "ms", {
@@ -75,7 +75,7 @@ def products(
 def draw_sweep(device: str) -> None:
     """Throughput over batch and over photo size, where there is a result."""
     for path in sorted(RESULTS.glob(f"sweep_{device}-*.json")):
-        rows = json.loads(path.read_text("utf-8"))["rows"]
+        rows = read(path.stem)["rows"]
         for over, title, unit in (("batch", "224 pixels", "photos a batch"), ("side", "batch 32", "pixels a side")):
             lines: dict[str, list[tuple[float, float]]] = {}
             for row in rows:
@@ -90,7 +90,7 @@ def draw_sweep(device: str) -> None:
 def draw_rooflines(device: str) -> None:
     """One picture a model, where there is a result."""
     for path in sorted(RESULTS.glob(f"roofline_{device}-*.json")):
-        results = json.loads(path.read_text("utf-8"))
+        results = read(path.stem)
         gflops, gigabytes = (row["ours"] for row in results["rows"][:2])
         for model, kernels in results["kernels"].items():
             title = f"{model}, one training step of {results['batch']}, {device}"
@@ -101,7 +101,7 @@ def draw_rooflines(device: str) -> None:
 def draw_paper() -> None:
     """Validation accuracy over the epochs of `benchmarks.paper`, at epochs that are legible on a logarithmic axis."""
     for path in RESULTS.glob("paper*.json"):
-        result = json.loads(path.read_text("utf-8"))
+        result = read(path.stem)
         lines = {name: [(float(epoch), 100 * one["validation"][epoch - 1]) for epoch in (1, 2, 3, 5, 8, 13, 21, 32, 45)]
                  for name, one in result["curves"].items()}  # fmt: skip
         photos = result["where"].partition("=")[2] or "the whole pack"

@@ -44,7 +44,7 @@ def save(found: list[dict[str, float]]) -> None:
 
 def make_row(rounds: list[dict[str, float]]) -> Row:
     kills, longest = sum(one["kills"] for one in rounds), max(one["longest end, seconds"] for one in rounds)
-    return Row(f"{rounds[0]['ranks']} ranks, longest end after {kills} kills", longest, {}, "s", float("nan"))
+    return Row(f"{rounds[0]['ranks']} ranks, longest end after {kills} kills", longest, {}, "s")
 
 
 if __name__ == "__main__":

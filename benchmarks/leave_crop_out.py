@@ -94,12 +94,12 @@ def read(path: Path) -> Array:
     return np.asarray(found[..., [2, 1, 0, *range(3, found.shape[2])]])
 
 
-def other_light(rng: np.random.Generator, rgb: Array, strength: float = 1.0) -> Array:
+def other_light(rng: np.random.Generator, rgb: Array) -> Array:
     """Other light, white balance, saturation and contrast, float32."""
-    photo = (np.asarray(rgb, np.float32) / 255) ** np.exp(strength * rng.normal(0, 0.2))
+    photo = (np.asarray(rgb, np.float32) / 255) ** np.exp(rng.normal(0, 0.2))
     grey = photo.mean(axis=2, keepdims=True)
-    photo = grey + (photo - grey) * np.exp(strength * rng.normal(0.1, 0.25))
-    return np.asarray(255 * photo * np.exp(strength * rng.normal(0, 0.15)) * np.exp(strength * rng.normal(0, 0.05, 3)))
+    photo = grey + (photo - grey) * np.exp(rng.normal(0.1, 0.25))
+    return np.asarray(255 * photo * np.exp(rng.normal(0, 0.15)) * np.exp(rng.normal(0, 0.05, 3)))
 
 
 def background(rng: np.random.Generator, photos: Sequence[Array], variant: str) -> Array:

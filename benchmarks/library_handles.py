@@ -1,4 +1,4 @@
-"""What it costs to create the vendor's library handles, apart from any work: microseconds each, medians of ten.
+"""What it costs to create the vendor's library handles, apart from any work: medians of ten.
 
 A program that creates a handle for every layer pays this every time; ours has none.
 """

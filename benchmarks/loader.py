@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -36,18 +37,18 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
     return result, time.perf_counter() - begin
 
 
-def loader_speed(dataset: Dataset, cache: PhotoCache, augment: str, resident: bool, epochs: int = 3) -> float:
-    """Photos per second that batches come at when nobody computes with them: the middle of some epochs."""
+def loader_speed(dataset: Dataset, cache: PhotoCache, augment: str, resident: bool) -> float:
+    """Photos per second that batches come at when nobody computes with them: the middle of three epochs."""
     slots = cache.slots[cache.kept]
     loader = Loader(
         cache.photos, slots, dataset.labels[cache.kept], batch=BATCH, size=SIDE, training=True, augment=augment,
         resident=resident,
     )  # fmt: skip
     speeds = []
-    for epoch in range(epochs):
+    for epoch in range(3):
         count, seconds = timed(lambda number=epoch: sum(len(b.labels) for b in loader.batches(number)))
         speeds.append(count / seconds)
-    return sorted(speeds)[epochs // 2]
+    return statistics.median(speeds)
 
 
 def peer_speed(dataset: Dataset) -> dict[str, float]:

@@ -22,8 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.record import Row, make_row, write_results
-from benchmarks.two_trees import gpu_name
+from benchmarks.record import Row, gpu_name, make_row, write_results
 from core.cores import usable_cores
 from core.data.source import find_photos
 
@@ -68,7 +67,7 @@ def measure_gpus(few: list[str], many: list[str], gpus: int, model: str) -> None
             short, long = (seconds_of_shards(photos, count, model, Path(name)) for photos in (few, many))
             rates = {"with the start": len(many) / long, "without": (len(many) - len(few)) / (long - short)}
             print(count, rates, flush=True)
-            rows += [Row(f"{count} GPUs, {kind}", rate, {}, "photos/s", float("nan")) for kind, rate in rates.items()]
+            rows += [Row(f"{count} GPUs, {kind}", rate, {}, "photos/s") for kind, rate in rates.items()]
     write_results("many_photos", rows, f"{gpu_name()}-x{gpus}")
 
 
@@ -103,8 +102,8 @@ def main() -> None:
     rows = [make_row(f"processor time of a photo, {one}", statistics.median(cost[one]),
                      {kind: statistics.median(cost[kind]) for kind in dask}, "ms"),
             Row(f"processor time of the start, {one}", statistics.median(start[one]),
-                {kind: statistics.median(start[kind]) for kind in dask}, "s", float("nan"))]  # fmt: skip
-    rows += [Row(f"photos per second, {kind}", statistics.median(rate[kind]), {}, "photos/s", float("nan"))
+                {kind: statistics.median(start[kind]) for kind in dask}, "s")]  # fmt: skip
+    rows += [Row(f"photos per second, {kind}", statistics.median(rate[kind]), {}, "photos/s")
              for kind in KINDS]  # fmt: skip
     overhead = {kind: round(statistics.median(cost[kind]) / statistics.median(cost[one]) - 1, 4) for kind in dask}
     print("overhead", overhead)

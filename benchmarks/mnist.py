@@ -10,7 +10,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.record import Row, print_table, write_results
+from benchmarks.record import Row, make_row, print_table, write_results
 from core.data.digits import read_digits
 from core.laboratory.digit_photos import read_digit
 from core.laboratory.mnist import RECIPES, learn, predict
@@ -35,14 +35,14 @@ def main() -> None:
         learned = learn(recipe, train, test, options.device)
         reached = learned.accuracy * 100
         wanted = {"wanted": WANTED[name]} if name in WANTED else {}
-        rows.append(Row(f"mnist {name} accuracy", reached, wanted, "%", reached / wanted["wanted"] if wanted else 1.0))
-        rows.append(Row(f"mnist {name} training", learned.seconds, {}, "s", 1.0))
+        rows.append(make_row(f"mnist {name} accuracy", reached, wanted, "%"))
+        rows.append(Row(f"mnist {name} training", learned.seconds, {}, "s"))
         if name == "cnn":
             right = sum(
                 int(predict(learned.graph, learned.weights, read_digit(photo)[None], options.device).argmax()) == digit
                 for photo, digit in draw_digits()
             )
-            rows.append(Row("photographed digits right of 20", right, {"wanted": 18}, "photos", right / 18))
+            rows.append(make_row("photographed digits right of 20", right, {"wanted": 18}, "photos"))
         print_table(rows)
     write_results("mnist", rows, options.machine, epochs=options.epochs or "as the presets say")
 

@@ -106,8 +106,8 @@ def main() -> None:
             photos = read_part(options.photos, "val", model.classes, model.source_side)
             for kind, (weights, size) in variants(model.weights).items():
                 reached = accuracy(replace(model, weights=weights), photos.photos, photos.labels, options.device)
-                rows.append(Row(f"{name}, {kind}: accuracy", 100 * reached, {}, "%", float("nan")))
-                rows.append(Row(f"{name}, {kind}: size", size / 1e6, {}, "MB", float("nan")))
+                rows.append(Row(f"{name}, {kind}: accuracy", 100 * reached, {}, "%"))
+                rows.append(Row(f"{name}, {kind}: size", size / 1e6, {}, "MB"))
                 print(f"{name}, {kind}: {100 * reached:.1f} %, {size / 1e6:.2f} MB", flush=True)
             write_results("model_sizes", rows, options.machine, epochs=options.epochs, where=options.where,
                           photos=len(photos.labels))  # fmt: skip

@@ -57,7 +57,7 @@ def time_ours(device: str, algorithm: str, precision: str, batch: int) -> tuple[
 
 
 def torch_times(batch: int, compiled: bool) -> tuple[Times, dict[str, float]]:
-    """PyTorch on the GPU, channels last: its modules, and the fire module and the whole compiled."""
+    """PyTorch on the GPU, channels last: the fire module and the whole network, eager and compiled."""
     from benchmarks.pytorch import torch
     from benchmarks.torch_models import make_model
 
@@ -66,13 +66,7 @@ def torch_times(batch: int, compiled: bool) -> tuple[Times, dict[str, float]]:
     model = make_model(MODEL, CLASSES).cuda().to(memory_format=torch.channels_last).train()
     x = torch.rand(batch, 3, SIZE, SIZE, device="cuda").to(memory_format=torch.channels_last)
     labels = torch.randint(0, CLASSES, (batch,), device="cuda")
-    modules, value = dict[str, tuple[float, float]](), x
-    for number, module in enumerate(model):  # type: ignore[arg-type, var-annotated]
-        times = time_module(module, value, needs_input_gradient=number > 0)
-        modules[f"torch {number}"] = times
-        value = module(value).detach()
-    fire = modules["torch 2"]
-    found: Times = {"PyTorch eager": {FIRE: fire}}
+    found: Times = {}
     whole = {}
     loss_of = torch.nn.CrossEntropyLoss()
     ways: dict[str, Any] = {"PyTorch eager": model}
@@ -85,29 +79,27 @@ def torch_times(batch: int, compiled: bool) -> tuple[Times, dict[str, float]]:
             found[key] = {WHOLE: (forward, iteration - forward)}
             whole[key] = iteration
             print(f"{key}: {iteration:.3f} ms, forward {forward:.3f} ms", flush=True)
-    found["PyTorch eager float32"][FIRE] = found.pop("PyTorch eager")[FIRE]
+    with torch.no_grad():
+        before = model[:2](x)  # type: ignore[index]
+    fire = model[2]  # type: ignore[index]
+    found["PyTorch eager float32"][FIRE] = time_module(fire, before)
     if compiled:
-        start = x
-        with torch.no_grad():
-            for module in list(model)[:2]:  # type: ignore[call-overload]
-                start = module(start)
-        found["PyTorch compiled float32"][FIRE] = time_module(torch.compile(model[2]), start, True)  # type: ignore[index]
+        found["PyTorch compiled float32"][FIRE] = time_module(torch.compile(fire), before)
     return found, whole
 
 
-def time_module(module: Any, x: Any, needs_input_gradient: bool) -> tuple[float, float]:
+def time_module(module: Any, x: Any) -> tuple[float, float]:
     """Milliseconds of the forward and of the backward pass, by the GPU's clock."""
     from benchmarks.pytorch import torch
 
-    x = x.detach().requires_grad_(needs_input_gradient)
+    x = x.requires_grad_()
     taken = []
     for _ in range(ROUNDS + 3):
         events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
         events[0].record()
-        y = module(x * 1 if needs_input_gradient else x)  # an activation in place must not be on a leaf
+        y = module(x * 1)  # an activation in place must not be on a leaf
         events[1].record()
-        if y.requires_grad:
-            y.backward(torch.ones_like(y))
+        y.backward(torch.ones_like(y))
         events[2].record()
         torch.cuda.synchronize()
         taken.append((events[0].elapsed_time(events[1]), events[1].elapsed_time(events[2])))
@@ -172,7 +164,7 @@ def main() -> None:
 
     def save() -> None:
         rows, algorithms = rows_of(times, whole)
-        rows += [Row(name, ms, {}, "ms", float("nan")) for name, ms in blocks.items()]
+        rows += [Row(name, ms, {}, "ms") for name, ms in blocks.items()]
         write_results("network", rows, options.machine, batch=options.batch, algorithms=algorithms)
 
     on_gpu = "cuda" in options.devices

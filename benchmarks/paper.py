@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.record import Row, write_results
+from benchmarks.record import gpu_name, make_row, write_results
 from core.models import build, initial_weights
 from core.ops.contract import Array
-from core.training.events import EpochDone, RunFinished, from_line
+from core.training.events import LOG, RunFinished, read_events, read_history
 from core.training.presets import PRESETS
 
 RATES = {"sgd": 0.0025, "adam": 3e-4}
@@ -77,9 +77,9 @@ def torch_command(options: argparse.Namespace, optimizer: str, seed: int) -> lis
 
 
 def read_ours(out: Path) -> Curve:
-    events = [from_line(line) for line in (out / "events.jsonl").read_text("utf-8").splitlines()]
-    epochs = [event for event in events if isinstance(event, EpochDone)]
-    end = next(event for event in reversed(events) if isinstance(event, RunFinished))
+    epochs = read_history(out / LOG).epochs
+    (end,) = read_events(out / LOG, (RunFinished,))
+    assert isinstance(end, RunFinished)
     assert end.test_accuracy is not None
     return Curve([e.validation_accuracy for e in epochs], [e.train_loss for e in epochs], end.test_accuracy,
                  end.seconds)  # fmt: skip
@@ -122,7 +122,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--together", action="store_true")
     parser.add_argument("--name", default="paper", help="of the result file")
-    parser.add_argument("--machine", default="")
     parser.add_argument("--photos", default="", help="a remark on the photos, for the result file")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
@@ -133,13 +132,12 @@ def main() -> None:
         ours, theirs = curves.get(f"ours {optimizer}"), curves.get(f"PyTorch {optimizer}")
         if ours is not None:
             peers = {} if theirs is None else {"PyTorch": 100 * theirs.test}
-            ratio = float("nan") if theirs is None else ours.test / theirs.test
-            rows.append(Row(f"paper {optimizer}, test accuracy", 100 * ours.test, peers, "%", ratio))
+            rows.append(make_row(f"paper {optimizer}, test accuracy", 100 * ours.test, peers, "%"))
     if not rows:
         sys.exit("No run of ours succeeded.")
     together = "all runs at once" if options.together else "one run after the other"
     kept = {name: vars(curve) for name, curve in curves.items()}
-    write_results(options.name, rows, options.machine, epochs=options.epochs, where=options.where, seeds=options.seeds,
+    write_results(options.name, rows, gpu_name(), epochs=options.epochs, where=options.where, seeds=options.seeds,
                   runs=together, photos=options.photos, curves=kept)  # fmt: skip
 
 

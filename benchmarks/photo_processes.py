@@ -14,7 +14,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
@@ -114,12 +114,12 @@ def measure(data: str, count: int, rounds: int) -> list[Row]:
         ]  # fmt: skip
 
 
-def main(argv: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default=os.path.join(os.environ.get("LEAFCLINIC_DATA", ""), "leaves"))
     parser.add_argument("--count", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=7)
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_args()
     write_results("photo-processes", measure(arguments.data, arguments.count, arguments.rounds))
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.adaptation import read_outputs
+from benchmarks.record import commit
 from benchmarks.ship_model import name_of
 from core.diagnosis.calibration import BINS, state_probabilities
 from core.diagnosis.model_file import read_model
@@ -96,7 +97,7 @@ def main() -> None:
     print(json.dumps(found, indent=1))
     if options.out:
         results = json.loads(options.out.read_text("utf-8")) if options.out.is_file() else {"parts": {}}
-        results |= {"note": NOTE, "parts": {**results["parts"], **found}}
+        results |= {"commit": commit(), "note": NOTE, "parts": {**results["parts"], **found}}
         options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 

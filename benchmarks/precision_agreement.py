@@ -15,7 +15,7 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from benchmarks.record import Row, write_results
+from benchmarks.record import Row, gpu_name, make_row, write_results
 from core.training.events import EpochDone, from_line
 
 PRECISIONS = ("float32", "mixed")
@@ -57,7 +57,6 @@ def main() -> int:
     parser.add_argument("--data", required=True)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--together", type=int, default=1, help="trainings side by side")
-    parser.add_argument("--machine", default="nvidia-h200")
     options, changes = parser.parse_known_args()
     cases = [(precision, seed) for seed in options.seeds for precision in PRECISIONS]
     with tempfile.TemporaryDirectory() as home, ThreadPoolExecutor(options.together) as pool:
@@ -66,12 +65,12 @@ def main() -> int:
     rows = []
     for seed in options.seeds:
         full, mixed = found["float32", seed], found["mixed", seed]
-        rows.append(Row(f"validation accuracy, seed {seed}", mixed, {"float32": full}, "%", mixed / full))
+        rows.append(make_row(f"validation accuracy, seed {seed}", mixed, {"float32": full}, "%"))
     full, mixed = (statistics.mean(found[p, s] for s in options.seeds) for p in PRECISIONS)
-    rows.append(Row("validation accuracy, mean", mixed, {"float32": full}, "%", mixed / full))
+    rows.append(make_row("validation accuracy, mean", mixed, {"float32": full}, "%"))
     apart = abs(full - mixed)
     rows.append(Row("means apart", apart, {"allowed": WITHIN}, "points", WITHIN / max(apart, 1e-9)))
-    write_results("precision_agreement", rows, options.machine, recipe=[*RECIPE, *changes])
+    write_results("precision_agreement", rows, gpu_name(), recipe=[*RECIPE, *changes])
     return 0
 
 

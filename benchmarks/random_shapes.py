@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.clock import Clock
 from benchmarks.kernels import device_arrays, results_of, torch_convolution, torch_view
 from benchmarks.pytorch import torch
-from benchmarks.record import Row, write_results
+from benchmarks.record import make_row, write_results
 from core.gpu.kernel_entries import ROUNDED, TABLE
 from core.laboratory.kernel_comparison import make_case
 from core.ops.registry import VENDOR_LIBRARIES, Kernel, KernelCase
@@ -132,7 +132,7 @@ def main() -> None:
     for name, all_of_it in found.items():
         values = [ratio for ratio, _ in all_of_it]
         for row, value in (("median", statistics.median(values)), ("worst", min(values))):
-            rows.append(Row(f"{name}, {row}", value, {"library": 1.0}, "x", value))
+            rows.append(make_row(f"{name}, {row}", value, {"library": 1.0}, "x"))
     command = shlex.join(["python", "-m", "benchmarks.random_shapes", *sys.argv[1:]])
     write_results(options.name, rows, options.machine, command=command, shapes={k: sorted(v) for k, v in found.items()})
 

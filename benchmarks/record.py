@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import platform
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
@@ -24,27 +25,26 @@ PACKAGES = ("numpy", "numba", "llvmlite", "numba-cuda", "torch", "onnxruntime")
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement. `ours` and `peers` are in `unit`; `best` says whether "low" or "high" is better.
+    """One measurement. `ours`, `peers` and `floor` (the least possible time) are in `unit`.
 
-    `ratio` is over the best peer, above 1 when ours is better; where rounds were measured interleaved
-    it is the median of the rounds' ratios and given from outside.
+    `ratio` is over the best peer, above 1 when ours is better, NaN without a peer; where rounds were measured
+    interleaved it is the median of the rounds' ratios and given from outside.
     """
 
     name: str
     ours: float
     peers: Mapping[str, float]
     unit: str
-    ratio: float
+    ratio: float = math.nan
     floor: float | None = None
 
 
-def make_row(name: str, ours: float, peers: Mapping[str, float], unit: str, floor: float | None = None) -> Row:
+def make_row(name: str, ours: float, peers: Mapping[str, float], unit: str) -> Row:
     """A row whose ratio is that of the values; times ("ms", "s") are better when low, rates when high."""
-    values = list(peers.values())
+    values = peers.values()
     if not values:
-        return Row(name, ours, peers, unit, float("nan"), floor)
-    ratio = min(values) / ours if unit in ("ms", "s", "us") else ours / max(values)
-    return Row(name, ours, dict(peers), unit, ratio, floor)
+        return Row(name, ours, peers, unit)
+    return Row(name, ours, peers, unit, min(values) / ours if unit in ("ms", "s") else ours / max(values))
 
 
 def write_results(
@@ -96,7 +96,8 @@ def print_table(rows: Sequence[Row]) -> None:
     width = max((len(row.name) for row in rows), default=0)
     for row in rows:
         peers = "   ".join(f"{peer} {value:.4g}" for peer, value in row.peers.items())
-        print(f"{row.name:{width}}  ours {row.ours:9.4g} {row.unit:8} {peers:40} {row.ratio:5.2f}x")
+        ratio = f"{row.ratio:5.2f}x" if row.peers else ""
+        print(f"{row.name:{width}}  ours {row.ours:9.4g} {row.unit:8} {peers:40} {ratio}")
 
 
 def processor() -> str:
@@ -117,6 +118,13 @@ def machine_name() -> str:
     level = choose_isa("", llvmlite.binding.get_host_cpu_features()).name
     less = [] if level == WIDEST else [level]
     return "-".join([*(w for w in words[:3] if w.isalnum()), *less, str(usable_cores())])
+
+
+def gpu_name() -> str:
+    """The same of the first GPU, such as ``nvidia-h200``, without opening it."""
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    return names[0].strip().lower().replace(" ", "-")
 
 
 def versions() -> dict[str, str]:

@@ -23,14 +23,14 @@ def main() -> None:
     options = parser.parse_args()
     gflops, gigabytes = studies.roof(options.device)
     rows = [
-        Row("product", gflops, {}, "GFLOP/s", 1.0),
-        Row("copy, read and written", gigabytes, {}, "GB/s", 1.0),
+        Row("product", gflops, {}, "GFLOP/s"),
+        Row("copy, read and written", gigabytes, {}, "GB/s"),
     ]
     kernels = {}
     for model in options.models.split(","):
         times = studies.roofline_study(model, options.device, options.batch, 224)
         total, floor = sum(t.milliseconds for t in times), sum(t.floor_ms for t in times)
-        rows.append(Row(f"kernels of a step of {model} b{options.batch}", total, {}, "ms", 1.0, floor))
+        rows.append(Row(f"kernels of a step of {model} b{options.batch}", total, {}, "ms", floor=floor))
         kernels[model] = [
             [p.label, p.group, round(p.intensity, 3), round(p.gflops, 2)] for p in studies.points(times)
         ]

@@ -48,11 +48,10 @@ def serve(cases: Callable[[str], Callable[[], object]]) -> None:
 class Worker:
     """A process that serves cases."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
+    def __init__(self, command: Sequence[str]) -> None:
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env={**os.environ, **(environment or {})},
-        )  # fmt: skip
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
 
     def run(self, case: str, count: int) -> list[float]:
         """Seconds of `count` runs. Raises RuntimeError with the worker's reason."""

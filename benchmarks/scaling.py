@@ -27,9 +27,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.record import Row, write_results
+from benchmarks.record import Row, gpu_name, write_results
 from benchmarks.scaling_worker import ALONE, SYNCHRONIZED, TOGETHER, WARM
-from benchmarks.two_trees import gpu_name
 from core.distributed.rank_environment import RENDEZVOUS
 
 MODELS = ("squeezenet1_0", "squeezenet1_1_bn", "mobilenetv2")

@@ -17,9 +17,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 
-from benchmarks.record import Row, write_results
+from benchmarks.record import Row, gpu_name, write_results
 from benchmarks.time_to_accuracy import race, reached, read_ours, show
-from benchmarks.two_trees import gpu_name
 from core.training.presets import PRESETS
 
 GOALS = (0.95, 0.96, 0.965)
@@ -58,7 +57,7 @@ def main() -> None:
             begun = found[0].seconds
             for goal in GOALS:
                 seconds = reached(found, goal) - begun
-                rows.append(Row(f"{100 * goal:g} %, {gpus} GPUs", seconds, {}, "s", float("nan")))
+                rows.append(Row(f"{100 * goal:g} %, {gpus} GPUs", seconds, {}, "s"))
             curves[gpus] = [[one.epoch, round(one.seconds - begun, 3), round(one.accuracy, 4)] for one in found]
             machine = f"{gpu_name()}-x{max(options.gpus)}"
             write_results("scaling_accuracy", rows, machine, photos=options.photos, preset=options.preset,

@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.join_photos import VALIDATION_SHARE, share_of
-from benchmarks.record import Row, write_results
+from benchmarks.record import Row, make_row, write_results
 from core.data.cache import open_cache
 from core.data.source import open_photos
 from core.diagnosis.calibration import label_thresholds
@@ -104,9 +104,9 @@ def test(out: Path, machine: str) -> None:
     ):
         wanted = {"wanted": WANTED} if name == "mean F1" else {}
         mean = float(np.mean(values))
-        rows.append(Row(name, mean, wanted, "share", mean / WANTED if wanted else np.nan))
+        rows.append(make_row(name, mean, wanted, "share"))
         each = zip(seeds, values, strict=True) if len(seeds) > 1 else ()
-        rows += [Row(f"{name}, seed {seed}", value, {}, "share", np.nan) for seed, value in each]
+        rows += [Row(f"{name}, seed {seed}", value, {}, "share") for seed, value in each]
     labels = [
         {"seed": seed, "label": c.label, "photos": c.photos, "precision": c.precision, "recall": c.recall, "f1": c.f1}
         for seed, (figures, _) in zip(seeds, found, strict=True) for c in figures.per_class

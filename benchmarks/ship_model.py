@@ -23,7 +23,7 @@ from benchmarks.pack_photos import chosen_rows
 from core.data.photo_reader import read_photo
 from core.diagnosis.background_dependence import border_features, evaluate_border
 from core.diagnosis.calibration import crop_of
-from core.diagnosis.completion import LabelledPhotos, complete_model
+from core.diagnosis.completion import LabelledPhotos, complete_model, sample_per_class
 from core.diagnosis.model_file import (
     CALIBRATION,
     DATA,
@@ -79,16 +79,11 @@ NAME = "LeafClinic leaves"
 LICENCE = "MIT for the weights as a work of this project; the photos have licences of their own, see the sources"
 
 
-def read_part(
-    root: Path, split: str, classes: Sequence[str], side: int, most: int = 0, seed: int = 0
-) -> LabelledPhotos:
-    """Photos of a split whose class the model knows, as squares of `side`; at most so many per class, by seed."""
+def read_part(root: Path, split: str, classes: Sequence[str], side: int, most: int = 0) -> LabelledPhotos:
+    """Photos of a split whose class the model knows, as squares of `side`; at random at most so many per class."""
     rows = [r for r in chosen_rows(root / "manifest.csv", [split]) if name_of(r) in classes]
     labels = np.array([classes.index(name_of(r)) for r in rows])
-    kept = np.arange(len(rows))
-    if most:
-        rng = np.random.default_rng(seed)
-        kept = np.sort(np.concatenate([rng.permutation(np.flatnonzero(labels == c))[:most] for c in np.unique(labels)]))
+    kept = sample_per_class(labels, most, 0) if most else np.arange(len(rows))
     photos = np.stack([read_photo(str(root / rows[i]["path"]), side) for i in kept])
     return LabelledPhotos(photos, labels[kept], np.unique([rows[i]["group"] for i in kept], return_inverse=True)[1])
 
@@ -97,7 +92,7 @@ def name_of(row: dict[str, str]) -> str:
     return f"{row['crop']}/{row['condition']}"
 
 
-def ship(trained: ModelFile, root: Path, made: str, device: str = "cpu") -> ModelFile:
+def ship(trained: ModelFile, root: Path, made: str, device: str) -> ModelFile:
     """The model as it will be stored: what it told of itself is left out and measured again. `made`: a sentence."""
     kept = {name: value for name, value in trained.figures.items() if not name.startswith(("validation_", "test_"))}
     model = replace(trained, licence=LICENCE, figures=kept, sections={}, extra={})
@@ -167,9 +162,7 @@ def main() -> None:
     parser.add_argument("photos", type=Path)
     parser.add_argument("--side", type=int, default=0, help="pixels in use (as validated)")
     parser.add_argument("--views", type=int, choices=VIEWS, default=0, help="2: with the mirror image (as it says)")
-    bits = parser.add_mutually_exclusive_group()
-    bits.add_argument("--bits", type=int, choices=(8, 16, 32), default=0, help="of a weight in the file (as it is)")
-    bits.add_argument("--half", dest="bits", action="store_const", const=16, help="the same as --bits 16")
+    parser.add_argument("--bits", type=int, choices=(8, 16, 32), default=0, help="of a weight in the file (as it is)")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--commit", default="", help="what the training of a run folder ran from")
     parser.add_argument("--made", default="", help="a sentence: how the weights came about")

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.record import Row, write_results
+from benchmarks.record import Row, gpu_name, make_row, write_results
 from core.config import RunConfig
 from core.data.loader import Loader
 from core.device import Plan, StepResult
@@ -102,19 +102,16 @@ def compare(network: str) -> list[Row]:
     found = {name: statistics.median(values) for name, values in rates.items()}
     title = f"train {network} b{size} mixed, photos"
     return [
-        Row(f"{title} resident", found["resident"], {name: found[name] for name in ("each waited for",)}, "photos/s",
-            found["resident"] / found["each waited for"]),
+        make_row(f"{title} resident", found["resident"], {"each waited for": found["each waited for"]}, "photos/s"),
         Row(f"{title} streamed", found["streamed"], {name: found[name] for name in ("resident", "sent when needed")},
             "photos/s", found["streamed"] / found["resident"]),
     ]  # fmt: skip
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--machine", default="nvidia-h200")
-    options = parser.parse_args()
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     rows = [row for network in NETWORKS for row in compare(network)]
-    write_results("streaming", rows, options.machine, gpu=open_device().name)
+    write_results("streaming", rows, gpu_name(), gpu=open_device().name)
 
 
 if __name__ == "__main__":

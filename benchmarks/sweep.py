@@ -151,23 +151,23 @@ def make_parser() -> argparse.ArgumentParser:
 def main() -> None:
     options = make_parser().parse_args()
     torch.backends.cudnn.benchmark = True
-    begin, rows, describe_skipped = time.monotonic(), [], []
+    begin, rows, skipped = time.monotonic(), [], []
     for what, (batch, side) in product(options.passes, options.points):
         name = row_name(what, options.model, batch, side)
         if time.monotonic() - begin > options.seconds:
-            describe_skipped.append(f"{name}: no time left")
+            skipped.append(f"{name}: no time left")
             continue
         try:
             rows.append(measure(options.model, options.device, what == "train", batch, side))
         except (OutOfMemory, torch.OutOfMemoryError) as error:
-            describe_skipped.append(f"{name}: {error}")
+            skipped.append(f"{name}: {error}")
             continue
         row = rows[-1]
         print(f"{row.name:36} {row.ours:10.1f} photos/s  pytorch {row.peers['pytorch']:10.1f}  {row.ratio:.2f}x  "
               f"{time.monotonic() - begin:.0f} s", flush=True)
     asked = [*points(), *(point for point in options.points if point not in points())]
     order = [row_name(what, options.model, *point) for what in ("train", "infer") for point in asked]
-    write_results(f"sweep_{options.device}", rows, options.machine, order, describe_skipped=describe_skipped)
+    write_results(f"sweep_{options.device}", rows, options.machine, order, skipped=skipped)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.record import Row, write_results
-from core.training.events import RunFinished, from_line
+from core.training.events import LOG, RunFinished, read_events
 
 WANTED = {"cpu": 0.90, "cuda": 0.98}
 PRESET = {"cpu": "tomato-cpu", "cuda": "tomato-gpu"}
@@ -46,8 +46,8 @@ def train(manifest: Path, out: Path, device: str, seed: int, minutes: float) -> 
         "--out", str(out),
     ]  # fmt: skip
     subprocess.run(command, check=True)
-    events = [from_line(line) for line in (out / "events.jsonl").read_text("utf-8").splitlines()]
-    end = next(e for e in reversed(events) if isinstance(e, RunFinished))
+    (end,) = read_events(out / LOG, (RunFinished,))
+    assert isinstance(end, RunFinished)
     assert end.test_accuracy is not None
     assert end.border_accuracy is not None
     name = f"train {PRESET[device]} seed {seed}"

@@ -55,9 +55,9 @@ def read_photos(
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         photos = np.stack(list(pool.map(lambda r: decode(manifest.parent / r["path"]), rows)))
     splits = np.array([r["split"] for r in rows])
-    where = {s: torch.from_numpy(np.flatnonzero(splits == s)).to(DEVICE) for s in used}
+    parts = {s: torch.from_numpy(np.flatnonzero(splits == s)).to(DEVICE) for s in used}
     labels = torch.tensor([classes.index(n) for n in names], device=DEVICE)
-    return torch.from_numpy(photos).to(DEVICE).permute(0, 3, 1, 2).contiguous(), labels, where, len(classes)
+    return torch.from_numpy(photos).to(DEVICE).permute(0, 3, 1, 2).contiguous(), labels, parts, len(classes)
 
 
 def augment(x: torch.Tensor) -> torch.Tensor:
@@ -91,8 +91,8 @@ def accuracy(model: nn.Module, photos: torch.Tensor, labels: torch.Tensor, rows:
 
 
 def train(manifest: Path, epochs: int, seed: int, every: int = 1) -> None:
-    photos, labels, where, classes = read_photos(manifest)
-    train_rows = where["train"]
+    photos, labels, parts, classes = read_photos(manifest)
+    train_rows = parts["train"]
     torch.backends.cudnn.benchmark = True
     model = make_model("squeezenet1_1_bn", classes)
     model.insert(len(model) - 4, nn.Dropout(0.5))  # type: ignore[operator]  # before the last convolution
@@ -116,7 +116,7 @@ def train(manifest: Path, epochs: int, seed: int, every: int = 1) -> None:
             optimizer.step()
             schedule.step()
         if (epoch + 1) % every == 0 or epoch + 1 == epochs:
-            tell(epoch + 1, accuracy(model, photos, labels, where["val"]))
+            tell(epoch + 1, accuracy(model, photos, labels, parts["val"]))
 
 
 def tell(epoch: int, reached: float) -> None:

@@ -17,8 +17,8 @@ from core.device import Optimizer, PhotoBatch
 from core.gpu.driver.device import open_device
 from core.gpu.plan import CudaPlan
 from core.models import build, initial_weights
-from core.ops import photo
 from core.ops.builder import with_loss
+from core.ops.photo import identity_augmentation
 from core.program import fold_batch_norm, fold_weights
 
 CLASSES, SIDE, STEPS = 10, 224, 20
@@ -38,9 +38,8 @@ def make(model: str, batch: int, precision: str, training: bool) -> tuple[CudaPl
     rng = np.random.default_rng(0)
     photos = rng.integers(0, 256, (batch, SIDE, SIDE, 3)).astype(np.uint8)
     plan.keep_photos(photos)
-    identity = getattr(photo, "identity_rows", None) or photo.identity_augmentation
     labels = rng.integers(0, CLASSES, batch).astype(np.int32)
-    return plan, PhotoBatch(None, identity(batch, (SIDE, SIDE), (SIDE, SIDE)), labels, np.arange(batch, dtype=np.int32))
+    return plan, PhotoBatch(None, identity_augmentation(batch, SIDE, SIDE), labels, np.arange(batch, dtype=np.int32))
 
 
 def check(plan: CudaPlan, batch: PhotoBatch, training: bool) -> dict[str, Any]:

@@ -18,20 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.record import Row, write_results
+from benchmarks.record import Row, gpu_name, write_results
+from core.laboratory.gpu_plans import STANDARD
 
 ROOT = Path(__file__).parents[1]
-CASES = (
-    ("squeezenet1_0", 32, "mixed", True),
-    ("squeezenet1_0", 256, "mixed", True),
-    ("squeezenet1_0", 32, "float32", True),
-    ("squeezenet1_1", 256, "mixed", True),
-    ("squeezenet1_1_bn", 128, "mixed", True),
-    ("mobilenetv2", 256, "mixed", True),
-    ("squeezenet1_0", 1, "mixed", False),
-    ("squeezenet1_0", 256, "mixed", False),
-    ("mobilenetv2", 1, "mixed", False),
-)
+CASES = tuple((plan.model, plan.batch, plan.precision, plan.training) for plan in STANDARD)
 """Network, batch, precision, training."""
 
 
@@ -77,13 +68,6 @@ def compare(old: Path, case: tuple[Any, ...], rounds: int) -> tuple[Row, dict[st
     differing = sorted(set(map(tuple, first[0]["kernels"])) ^ set(map(tuple, first[1]["kernels"])))
     row = Row(name, times[1], {"old checkout": times[0]}, "ms", statistics.median(a / b for a, b in pairs))
     return row, {"same bits": same, "values": first[1]["values"][:3], "kernels that differ": len(differing)}
-
-
-def gpu_name() -> str:
-    """The first GPU's name as result files have it, such as ``nvidia-h200``."""
-    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    return names[0].strip().lower().replace(" ", "-")
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Which tile the weight gradient should take, and how far its pixels should be split: all configurations in float32.
 
-    python -m benchmarks.weight_tiles [--seconds 75] [--machine NAME]
+    python -m benchmarks.weight_tiles [--seconds 75]
 
 Each is compared with the library's result before it is timed. Rows have the configuration that
 `core.gpu.ops.conv.configurations.weight_tiles` ranks first; its constants are made from `times`, microseconds of all.
@@ -19,7 +19,7 @@ from benchmarks.clock import Clock
 from benchmarks.kernels import device_arrays
 from benchmarks.pytorch import torch
 from benchmarks.random_shapes import error_of, library, weight_shape
-from benchmarks.record import make_row, write_results
+from benchmarks.record import gpu_name, make_row, write_results
 from core.gpu import single
 from core.gpu.candidates import CANDIDATES
 from core.gpu.select import WEIGHT, Case
@@ -73,7 +73,6 @@ def time_all(clock: Clock, case: KernelCase) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no further shape after so long")
-    parser.add_argument("--machine", default="")
     options = parser.parse_args()
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.benchmark = True
@@ -84,7 +83,7 @@ def main() -> None:
             chosen = next(iter(found))
             rows.append(make_row(f"{name}, weight gradient, {chosen}", found[chosen], {LIBRARY: found[LIBRARY]}, "ms"))
             times[name] = {configuration: round(1e3 * ms, 2) for configuration, ms in found.items()}
-    write_results("weight_tiles", rows, options.machine, times=times)
+    write_results("weight_tiles", rows, gpu_name(), times=times)
 
 
 if __name__ == "__main__":

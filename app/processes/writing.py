@@ -27,7 +27,6 @@ from core.data.photo_reader import read_photo
 from core.diagnosis.batch_report import Entry, draw_picture, picture_side, render_batch
 from core.diagnosis.diagnosis_output import COLUMNS, WITH_LEAVES, cells, make_row
 from core.diagnosis.prediction import Diagnosis
-from core.diagnosis.severity import grade
 from core.diagnosis.verdict import ClassProbability
 from core.percent import stated
 from core.storage import write_file
@@ -103,9 +102,9 @@ def write_csv(path: Path, results: Sequence[PhotoResult], progress: ReportProgre
 
 def _row(result: PhotoResult, number: int) -> dict[str, Any]:
     """The values of TABLE of a photo, or of its leaf of this number, from 1."""
-    top, share = tuple(ClassProbability(*guess) for guess in result.top), result.shown_percent
+    top = tuple(ClassProbability(*guess) for guess in result.top)
     found = Diagnosis(result.path, result.verdict, top, error=sentence(result.error), reason=doubts(result),
-                      diseased=share, grade=None if share is None else grade(share))
+                      diseased=result.shown_percent)
     hand = "yes" if result.mask is not None else "" if result.error else "no"
     leaf = dict(zip(("leaf", "y0", "x0", "y1", "x1"), (number, *result.box), strict=True)) if number else {}
     plant = dict(zip(PLANT_COLUMNS, result.plant, strict=False))

@@ -9,9 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from benchmarks.kernels_pictures import draw_all, draw_single
+from benchmarks.kernels_pictures import draw_all
 from benchmarks.tables.pages import outdated, write_pages
-from benchmarks.tables.results import newest, read
 from benchmarks.tables.scaling import draw_scaling
 
 
@@ -24,10 +23,7 @@ def main() -> int:
             print(f"{page} is out of date: run python -m benchmarks.tables")
         return int(bool(stale))
     write_pages()
-    single = newest("single_convolutions-*")
-    if single is not None:
-        draw_single(single)
-    draw_all(read("kernels-h200"), read("mnist-h200"), newest("convolutions-*"))
+    draw_all()
     draw_scaling()
     return 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -66,8 +65,7 @@ def summary() -> str:
 
 def algorithms() -> str:
     """One training iteration by each implementation level, measured by `leafclinic lab algorithms`."""
-    found = [json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob("algorithms-*.json"))]
-    rows = [row for rows in found for row in rows if not row["reason"]]
+    rows = [row for row in read("algorithms-nvidia-h200") if not row["reason"]]
     first = {row["device"]: row["milliseconds"] for row in reversed(rows)}
     cells = [
         [f"{row['device']} {row['algorithm']}, {row['precision']}", figure(row["milliseconds"]),

@@ -17,23 +17,17 @@ def read(name: str) -> dict[str, Any]:
     return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
 
 
-def newest(pattern: str) -> dict[str, Any] | None:
-    """The latest result file whose name matches; None if there is none."""
-    found = [json.loads(path.read_text("utf-8")) for path in sorted(RESULTS.glob(f"{pattern}.json"))]
-    return max(found, key=lambda result: result["date"], default=None)
-
-
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table whose first column is aligned left and the others right."""
     first, *others = (f"| {' | '.join(row)} |" for row in (head, *rows))
     return "\n".join((first, f"|---|{'--:|' * (len(head) - 1)}", *others))
 
 
-def figure(value: float, digits: int = 3) -> str:
-    """A number with so many significant digits, without an exponent, thousands separated."""
+def figure(value: float) -> str:
+    """A number with three significant digits, without an exponent, thousands separated."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
-    places = digits - 1 - math.floor(math.log10(abs(value)))
+    places = 2 - math.floor(math.log10(abs(value)))
     return f"{round(value, places):,.{max(places, 0)}f}"
 
 
@@ -57,9 +51,9 @@ def machine(result: dict[str, Any]) -> str:
     if gpu:
         return gpu["name"] if isinstance(gpu, dict) else str(gpu)
     place = result["machine"]
+    if "h200" in (place if isinstance(place, str) else place["name"]):
+        return "NVIDIA H200"
     if isinstance(place, str):
         return place
-    if "h200" in place["name"]:
-        return "NVIDIA H200"
     avx2 = " with AVX2 only" if "avx2" in place["name"] else ""
     return f"{place['processor'].replace('(R)', '')}{avx2}, {place['cores']} cores"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,7 +31,7 @@ DRAWN = (("squeezenet1_0", 32), ("mobilenetv2", 256))
 
 def read_by_gpus(name: str) -> list[dict[str, Any]]:
     """The results of a benchmark, that on the most GPUs first."""
-    found = [json.loads(path.read_text("utf-8")) for path in RESULTS.glob(f"{name}-nvidia-*-x*.json")]
+    found = [read(path.stem) for path in RESULTS.glob(f"{name}-nvidia-*-x*.json")]
     return sorted(found, key=lambda result: -int(result["machine"]["name"].rpartition("-x")[2]))
 
 

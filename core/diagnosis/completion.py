@@ -132,7 +132,7 @@ def with_thresholds(
 
 def measure_dependence(
     model: ModelFile, predictor: Predictor, validation: LabelledPhotos, baseline: Baseline, seed: int,
-    report: ReportStage = ignore, communicator: Communicator = SINGLE,
+    report: ReportStage, communicator: Communicator,
 ) -> BackgroundDependence | None:  # fmt: skip
     """The results of the border baseline and of changed backgrounds; None if no leaf is found in any photo."""
     rows = np.flatnonzero(~without_leaf(validation.labels, model.classes))

@@ -72,9 +72,8 @@ def _describe_leaf(leaf: LeafDiagnosis) -> dict[str, object]:
 def _leaf_rows(d: Diagnosis, model: ModelIdentity) -> Iterator[dict[str, Any]]:
     for number, leaf in enumerate(d.leaves, 1):
         place = dict(zip(("y0", "x0", "y1", "x1"), leaf.box, strict=True))
-        amount = None if leaf.diseased is None else grade(leaf.diseased)
-        row = make_row(Diagnosis(d.path, leaf.verdict.word, leaf.top, reason=leaf.verdict.reason), model)
-        yield row | {"milliseconds": None, "diseased": leaf.diseased, "grade": amount, "leaf": number, **place}
+        alone = Diagnosis(d.path, leaf.verdict.word, leaf.top, reason=leaf.verdict.reason, diseased=leaf.diseased)
+        yield make_row(alone, model) | {"milliseconds": None, "leaf": number, **place}
 
 
 def make_row(d: Diagnosis, model: ModelIdentity) -> dict[str, Any]:

@@ -130,7 +130,7 @@ class Evaluation:
 
 
 def evaluate_model(
-    model: ModelFile, config: RunConfig, split: str, coverage: float | None = None, fallback: str = ""
+    model: ModelFile, config: RunConfig, split: str, coverage: float | None, fallback: str
 ) -> tuple[Evaluation, tuple[str, ...]]:
     """Evaluate a model on the photos of `config`; also returns sentences about skipped photos.
 

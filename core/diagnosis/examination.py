@@ -106,8 +106,7 @@ class Examiner:
             return Diagnosis(path, error=str(error)), None
         return Diagnosis(
             path, found.verdict.word, found.top, 1000 * (time.perf_counter() - begin), reason=found.verdict.reason,
-            prediction=found.prediction, diseased=found.diseased,
-            grade=None if found.diseased is None else found.severity.grade, notes=found.warnings, leaves=found.leaves,
+            prediction=found.prediction, diseased=found.diseased, notes=found.warnings, leaves=found.leaves,
         ), found
 
     def map_class(self, rgb: Array, label: str, side: int, box: Box = WHOLE, leaves: Sequence[Box] = ()) -> Array:

@@ -76,11 +76,6 @@ def _is_bottleneck(graph: Graph, node: Node) -> bool:
     return node.op == "add" or (narrow and node.shape[2] < graph.node(node.inputs[0]).shape[2])
 
 
-def pool(features: Array) -> Array:
-    """Feature maps ``(N, h, w, channels)`` averaged over the photo: float64 ``(N, channels)``."""
-    return np.asarray(features.mean(axis=(1, 2), dtype=np.float64))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class NetworkOutputs:
     """Outputs of a network for photos: logits ``(N, classes)``; where it has such maps, pooled features ``(N, F)`` and
@@ -113,7 +108,8 @@ class FeatureNodes:
 
     def summarize(self, outputs: Mapping[str, Array]) -> NetworkOutputs:
         """Summaries of the maps among these outputs, which are arrays by name of a node, or "logits"."""
-        features = pool(outputs[self.last]) if self.last is not None and self.last in outputs else None
+        last = None if self.last is None else outputs.get(self.last)
+        features = None if last is None else np.asarray(last.mean(axis=(1, 2), dtype=np.float64))
         maps = [outputs[name] for name in self.bottlenecks if name in outputs]
         spreads = np.concatenate([one.std(axis=(1, 2)) for one in maps], axis=1) if maps else None
         return NetworkOutputs(outputs["logits"], features, spreads)

@@ -286,7 +286,7 @@ def _connect(workers: int, scheduler: str) -> Iterator[Any]:
 
 
 def compute_by_workers(
-    job: Job, parts: Iterator[Part], show: Callable[[str], object], workers: int, scheduler: str = ""
+    job: Job, parts: Iterator[Part], show: Callable[[str], object], workers: int, scheduler: str
 ) -> Iterator[tuple[int, int]]:
     """Compute parts in `workers` processes of this machine, or by the workers of the Dask scheduler at an address.
 

@@ -133,6 +133,6 @@ def side_by_side(drawings: Iterable[str]) -> str:
     return f'<table class="charts">{rows}</table>'
 
 
-def picture(jpeg: bytes, side: int, text: str = "") -> str:
+def picture(jpeg: bytes, side: int, text: str) -> str:
     data = base64.b64encode(jpeg).decode()
     return f'<img width="{side}" height="{side}" alt="{escape(text)}" src="data:image/jpeg;base64,{data}">'

@@ -21,6 +21,7 @@ from core.diagnosis.context_features import read_context
 from core.diagnosis.familiarity import read_familiarity
 from core.diagnosis.features import find_nodes
 from core.diagnosis.model_file import ModelFile, read_model
+from core.diagnosis.severity import grade
 from core.diagnosis.thresholds import COVERAGE
 from core.diagnosis.verdict import ClassProbability, DecisionRule, Prediction, Verdict
 from core.errors import ModelFileError
@@ -51,7 +52,7 @@ class Diagnosis:
 
     milliseconds: for reading, decoding and the photo's share of its batch; reason: why the verdict is not a class;
     prediction: what the verdict follows from. Only an examination sets the rest: diseased: percent of the leaf's area;
-    grade: Horsfall-Barratt, 0 to 11; notes: reasons for doubt; leaves: where there are several, the worst first.
+    notes: reasons for doubt; leaves: where there are several, the worst first.
     """
 
     path: str
@@ -62,9 +63,12 @@ class Diagnosis:
     reason: str = ""
     prediction: Prediction | None = None
     diseased: float | None = None
-    grade: int | None = None
     notes: tuple[str, ...] = ()
     leaves: tuple[LeafDiagnosis, ...] = ()
+
+    @property
+    def grade(self) -> int | None:
+        return None if self.diseased is None else grade(self.diseased)
 
 
 class Predictor:

@@ -62,7 +62,7 @@ def _shares(count: int) -> list[slice]:
     return [slice(int(a), int(b)) for a, b in zip(edges, edges[1:], strict=False)]
 
 
-def parallel(run: Run, sums: tuple[str, ...] = ()) -> Run:
+def parallel(run: Run, sums: tuple[str, ...]) -> Run:
     """Run on shares of the batch, one thread each; the arrays in `sums` are added in order."""
 
     @wraps(run)

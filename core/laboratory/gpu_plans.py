@@ -102,7 +102,7 @@ class Explanation:
         return sum((self.measured or {}).values()) + sum((self.others or {}).values())
 
 
-def explain_plan(planned: Planned, capability: tuple[int, int] | None = None, algorithm: str = "auto") -> Explanation:
+def explain_plan(planned: Planned, capability: tuple[int, int] | None, algorithm: str = "auto") -> Explanation:
     """Explain the plan for a compute capability; by default for this machine's GPU, which is measured, else for 9.0.
 
     Needs the CUDA packages, but no GPU. Raises DeviceError or KernelUnavailable.

@@ -151,7 +151,7 @@ def roof(device: str) -> tuple[float, float]:
 
 
 def sweep_study(
-    model: str, device: str, training: bool, batches: Sequence[int], sizes: Sequence[int], precision: str = "float32",
+    model: str, device: str, training: bool, batches: Sequence[int], sizes: Sequence[int], precision: str
 ) -> Iterator[Throughput]:
     """Photos per second over batch and photo sizes, from the median of a few steps."""
     for image_size, batch in product(sizes, batches):

@@ -37,7 +37,7 @@ class Conditions:
                          if value != ONE_DEVICE.get(name))  # fmt: skip
 
 
-def present_conditions(config: RunConfig, device: str, ranks: int = 1) -> Conditions:
+def present_conditions(config: RunConfig, device: str, ranks: int) -> Conditions:
     """The conditions of a run with these settings on this machine. Raises DeviceError if the device is missing."""
     import cv2
     import numba  # takes a second; the window, which resumes runs, does not need it

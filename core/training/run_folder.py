@@ -125,7 +125,7 @@ class RunFolder:
             file.flush()
 
 
-def create_run(path: Path, config: RunConfig, overwrite: bool = False) -> RunFolder:
+def create_run(path: Path, config: RunConfig, overwrite: bool) -> RunFolder:
     """Create the folder of a new run with its config.json. Raises InputError if it contains another run."""
     check_new_run(path, config, overwrite)
     with saving(path):
@@ -141,7 +141,7 @@ def create_run(path: Path, config: RunConfig, overwrite: bool = False) -> RunFol
     return folder
 
 
-def check_new_run(path: Path, config: RunConfig, overwrite: bool = False) -> None:
+def check_new_run(path: Path, config: RunConfig, overwrite: bool) -> None:
     """Raise InputError if a new run must not be written to `path`."""
     if inside_photos(str(path), [config.data, config.field]):
         raise InputError(f"The run folder {path} would be inside the photo folder. Choose another folder with --out.")

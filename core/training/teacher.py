@@ -61,7 +61,7 @@ def _read(path: Path, side: int) -> Teacher:
 
 
 def describe_teachers(
-    teachers: Sequence[Teacher], share: float, fingerprint: str, evaluated: Sequence[tuple[str, Array]] = ()
+    teachers: Sequence[Teacher], share: float, fingerprint: str, evaluated: Sequence[tuple[str, Array]]
 ) -> tuple[str, ...]:
     """Sentences about the teachers, and whether the metrics are too optimistic because of them.
 

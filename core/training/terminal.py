@@ -141,7 +141,7 @@ def describe_epoch(event: events.EpochDone, epochs: int) -> str:
     )
 
 
-def describe_end(event: events.RunFinished, evaluation: Sequence[str] = ()) -> str:
+def describe_end(event: events.RunFinished, evaluation: Sequence[str]) -> str:
     """Describe the end of a run; evaluation: its sentences, in place of the test accuracy."""
     ends = {"completed": "Done", "early": "Stopped early: no further improvement", "stopped": "Stopped and saved"}
     if event.reason == "stopped" and not event.step:

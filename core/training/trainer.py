@@ -217,13 +217,13 @@ class _Run:
 
     def _steps(self) -> Generator[events.Event, None, bool]:
         """Run the remaining steps of the epoch; returns False if the run was stopped."""
-        plan, teachers = self.setup.plan, self.setup.teachers
+        plan, teachers, config, per_epoch = self.setup.plan, self.setup.teachers, self._config, self._per_epoch
         with closing(self.setup.train.batches(self.state.epoch, self.state.step_in_epoch)) as batches:
             self._begin_clock()
             for batch, following in pair_with_next(batches):
                 if teachers is not None:
                     batch = teachers.add_targets(batch, following)
-                rate = self._learning_rate()
+                rate = learning_rate(config, self._schedule_step(), config.epochs * per_epoch, per_epoch)
                 self._running.append(_RunningStep(batch, rate, start_step(plan, batch, rate, following)))
                 if len(self._running) > self._ahead:
                     yield from self._end_step()
@@ -284,10 +284,6 @@ class _Run:
         yield done
         if message := self._stall.look(done.step, done.loss):
             yield events.Warned(message, urgent=self._stall.stalled)
-
-    def _learning_rate(self) -> float:
-        config = self._config
-        return learning_rate(config, self._schedule_step(), config.epochs * self._per_epoch, self._per_epoch)
 
     def _time_kernels(self, step: int, batch: PhotoBatch) -> events.KernelTimes:
         """Compute a batch again, kernel by kernel, without changing weights."""

@@ -5,11 +5,11 @@ import json
 import pytest
 
 from benchmarks import record
-from benchmarks.record import Row, write_results
+from benchmarks.record import make_row, write_results
 
 
-def rows(*names, rate=1.0):
-    return [Row(name, rate, {"peer": 1.0}, "photos/s", rate) for name in names]
+def rows(*names, rate):
+    return [make_row(name, rate, {"slower": 2.0, "peer": 4.0}, "photos/s") for name in names]
 
 
 def test_rows_of_earlier_runs_are_kept_in_order_with_their_own_commit_date_and_versions(tmp_path, monkeypatch):
@@ -21,13 +21,13 @@ def test_rows_of_earlier_runs_are_kept_in_order_with_their_own_commit_date_and_v
         path = write_results("sweep", rows(*names, rate=len(written)), "box", order="abcd")
         written.append(json.loads(path.read_text()))
     old = {"torch": "1"}
-    assert [(row["name"], row["ours"], row.get("commit"), row.get("versions")) for row in written[-1]["rows"]] == [
-        ("a", 2, None, None), ("b", 0, "one", old), ("c", 2, None, None), ("d", 1, "two", None),
+    assert [(row["name"], row["ratio"], row.get("commit"), row.get("versions")) for row in written[-1]["rows"]] == [
+        ("a", 0.5, None, None), ("b", 0, "one", old), ("c", 0.5, None, None), ("d", 0.25, "two", None),
         ("other", 0, "one", old)]  # fmt: skip
-    assert written[-1]["commit"] == "three"
-    assert written[-1]["rows"][1]["date"] == written[0]["date"]
-    path = write_results("sweep", rows("b"), "box")
-    assert [row["name"] for row in json.loads(path.read_text())["rows"]] == ["b"], "without an order: of one run"
+    assert (written[-1]["commit"], written[-1]["rows"][1]["date"]) == ("three", written[0]["date"])
+    path = write_results("sweep", [make_row("b", 2.0, {}, "s"), make_row("c", 2.0, {"p": 3.0, "q": 4.0}, "ms")], "box")
+    of_one_run = json.loads(path.read_text())["rows"]
+    assert [(row["name"], row.get("ratio")) for row in of_one_run] == [("b", None), ("c", 1.5)], "without an order"
 
 
 @pytest.mark.parametrize(("features", "name"), [

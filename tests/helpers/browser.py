@@ -10,10 +10,10 @@ FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--
          "--host-resolver-rules=MAP * ~NOTFOUND", "--no-first-run", "--disable-extensions")  # fmt: skip
 
 
-def look_at(page: Path, home: Path, size: tuple[int, int] = (1100, 1600)) -> tuple[str, Path]:
+def look_at(page: Path, home: Path) -> tuple[str, Path]:
     """The page as the browser understood it (HTML), and a screenshot. Errors of the page fail the test."""
     browser, shot = find_program(*NAMES), home / "page.png"
-    command = [browser, *FLAGS, f"--user-data-dir={home / 'profile'}", f"--window-size={size[0]},{size[1]}"]
+    command = [browser, *FLAGS, f"--user-data-dir={home / 'profile'}", "--window-size=1100,1600"]
     seen = subprocess.run([*command, f"--screenshot={shot}", page.as_uri()], capture_output=True, text=True, timeout=60,
                           check=True)  # fmt: skip
     dom = subprocess.run([*command, "--dump-dom", page.as_uri()], capture_output=True, text=True, timeout=60,

@@ -104,13 +104,13 @@ def animation(ending, frames):
     return np.asarray(data).tobytes()
 
 
-def leaf_folder(root, classes=("healthy", "rust"), each=6, side=32, seed=0):
+def leaf_folder(root, classes=("healthy", "rust"), each=6, seed=0):
     """A small folder of photos that all differ; gives the root."""
     random = np.random.default_rng(seed)
     for label in classes:
         (root / label).mkdir(parents=True)
         for number in range(each):
             coarse = random.integers(0, 255, (4, 4, 3), np.uint8)
-            rgb = cv2.resize(coarse, (side, side), interpolation=cv2.INTER_CUBIC)
+            rgb = cv2.resize(coarse, (32, 32), interpolation=cv2.INTER_CUBIC)
             (root / label / f"{number:03d}.png").write_bytes(encode(rgb, ".png"))
     return root

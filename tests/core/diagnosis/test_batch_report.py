@@ -44,10 +44,10 @@ def found():
 
 @pytest.fixture(scope="module")
 def entries(found):
-    sure = Diagnosis("a/<one>.jpg", "bean/bean_rust", found.top, diseased=6.25, grade=3, notes=("60% is not leaf.",))
+    sure = Diagnosis("a/<one>.jpg", "bean/bean_rust", found.top, diseased=6.25, notes=("60% is not leaf.",))
     leaf = LeafDiagnosis((0, 0, 1, 1), found.verdict, found.top, found.prediction, 30.0)
     sure = replace(sure, leaves=(leaf, replace(leaf, verdict=Verdict(NOT_SURE))))
-    unsure = replace(sure, path="two.jpg", verdict=NOT_SURE, reason="It may be either.", diseased=None, grade=None)
+    unsure = replace(sure, path="two.jpg", verdict=NOT_SURE, reason="It may be either.", diseased=None)
     cases = ((sure, found), (unsure, found), (Diagnosis("bad.jpg", error="It is empty."), None))
     return [make_entry(diagnosis, examined, NAMED, 336) for diagnosis, examined in cases]
 

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.auroc import auroc
 from core.diagnosis.familiarity import Familiarity, fit_familiarity
-from core.diagnosis.features import NetworkOutputs, PrincipalSubspace, find_nodes, fit_subspace, pool, read_statistics
+from core.diagnosis.features import NetworkOutputs, PrincipalSubspace, find_nodes, fit_subspace, read_statistics
 from core.diagnosis.spreads import fit_spreads, read_spreads
 from core.models import build
 
@@ -69,8 +69,9 @@ def test_energy_auroc_with_ties_and_pooling_by_hand_and_a_network_without_a_map(
     assert auroc(np.array([2.0, 3.0]), np.array([0.0, 1.0])) == 1.0
     assert auroc(np.array([1.0, 1.0]), np.array([1.0, 1.0])) == 0.5
     assert auroc(np.array([1.0, 2.0]), np.array([1.0, 3.0])) == pytest.approx(0.375)
-    assert find_nodes(build("mlp", 3, 16)).names == ()
-    assert pool(np.arange(8.0).reshape(1, 2, 2, 2)).tolist() == [[3.0, 4.0]]
+    plain, nodes = (find_nodes(build(name, 3, 16)) for name in ("mlp", "cnn"))
+    seen = nodes.summarize({nodes.last: np.arange(8.0).reshape(1, 2, 2, 2), "logits": z})
+    assert (plain.names, seen.features.tolist()) == ((), [[3.0, 4.0]])
 
 
 def relative_distance(x, labels, asked, kept):

@@ -140,29 +140,29 @@ def test_a_photo_of_several_leaves_gets_the_worst_finding_and_one_of_one_leaf_it
 
 def test_text_json_and_csv_have_the_leaves(capsys):
     def leaf(box, word, probability):
-        prediction = Prediction(np.zeros(2), 0.0)
-        area = 30.0 if word == "a/scab" else None
-        return LeafDiagnosis(box, Verdict(word), (ClassProbability(word, probability, 0.5),), prediction, area)
+        guess, area = ClassProbability(word, probability, 0.5), 30.0 if word == "a/scab" else None
+        return LeafDiagnosis(box, Verdict(word), (guess,), Prediction(np.zeros(2), 0.0), area)
 
     leaves = (leaf(RIGHT, "a/scab", 0.9), leaf(LEFT, "a/scab", 0.8), leaf(LEFT, "a/healthy", 0.7))
     several = Diagnosis("p.jpg", "a/scab", leaves[0].top, 5.0, leaves=leaves)
     one = replace(several, path="q.jpg", leaves=())
-    assert show_photos([several, one], "text", ModelIdentity()) == 2
-    assert capsys.readouterr().out == ("p.jpg: 2 of 3 leaves: a/scab; 1 of 3 leaves: a/healthy\n"
-                                       "q.jpg: a/scab. a/scab 90.0 % (threshold 50.0 %)\n")  # fmt: skip
-    doubtful = replace(several, reason="Unlike any.", notes=("It is blurred.",))
-    show_photos([doubtful], "text", ModelIdentity())
-    assert capsys.readouterr().out.endswith("1 of 3 leaves: a/healthy. Unlike any. It is blurred.\n")
-    show_photos([several, one], "json", ModelIdentity())
+    doubtful = replace(several, reason="Unlike any.", notes=("Blurred.",))
+    assert show_photos([several, one, doubtful], "text", ModelIdentity()) == 3
+    counted = "p.jpg: 2 of 3 leaves: a/scab; 1 of 3 leaves: a/healthy"
+    assert capsys.readouterr().out == (f"{counted}\nq.jpg: a/scab. a/scab 90.0 % (threshold 50.0 %)\n"
+                                       f"{counted}. Unlike any. Blurred.\n")  # fmt: skip
+    show_photos([doubtful, one], "json", ModelIdentity())
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert [leaf["verdict"] for leaf in first["leaves"]] == ["a/scab", "a/scab", "a/healthy"]
     assert first["leaves"][0]["box"] == list(RIGHT)
     assert first["leaves"][0]["top"] == [{"label": "a/scab", "probability": 0.9, "threshold": 0.5}]
     assert [(leaf.get("diseased"), leaf.get("grade")) for leaf in first["leaves"]] == [(30, 5), (30, 5), (None, None)]
-    assert "leaves" not in second
+    assert (first["milliseconds"], first["reason"], first["notes"]) == (5, "Unlike any.", ["Blurred."])
+    assert not {"leaves", "reason", "notes", "diseased", "grade"} & set(second)
     show_photos([doubtful, one], "csv", ModelIdentity(), WITH_LEAVES)
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
-    assert [row["reason"] for row in rows] == ["Unlike any. It is blurred.", "", "", "", ""]
+    assert [row["reason"] + row["milliseconds"] for row in rows] == ["Unlike any. Blurred.5.00", "", "", "", "5.00"]
+    assert [rows[2].get(f"label{number}") for number in range(5)] == [None, "a/scab", "", "", None]
     assert [(row["path"], row["leaf"], row["verdict"], row["x0"], row["diseased"]) for row in rows] == [
         ("p.jpg", "", "a/scab", "", ""), ("p.jpg", "1", "a/scab", "0.6000", "30"),
         ("p.jpg", "2", "a/scab", "0.0000", "30"), ("p.jpg", "3", "a/healthy", "0.0000", ""),

@@ -27,9 +27,9 @@ from tests.helpers.runs import only, train
 pytestmark = pytest.mark.usefixtures("reference_plans")
 
 
-def write_teacher(path, classes=("brown", "green"), size=16, name="cnn", temperature=1.5, seed=9):
+def write_teacher(path, classes=("brown", "green"), size=16, name="cnn", seed=9):
     """A model file that has learned nothing, but has opinions."""
-    model = small_model(classes, size, name, seed, temperature=temperature)
+    model = small_model(classes, size, name, seed, temperature=1.5)
     weights = {k: a + noise(k, a.shape).astype(np.float32) / 5 for k, a in model.weights.items()}
     write_model(path, replace(model, weights=weights))
     return str(path)

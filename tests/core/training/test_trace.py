@@ -51,14 +51,9 @@ def check_schema(trace):
     by_thread = defaultdict(list)
     for event in trace["traceEvents"]:
         assert set(event) - {"ph"} == FIELDS[event["ph"]], event
-        assert isinstance(event["name"], str)
-        assert isinstance(event["args"], dict)
-        assert all(type(event[key]) is int for key in ("pid", "tid"))
-        for key in {"ts", "dur"} & set(event):
-            assert isinstance(event[key], int | float)
-            assert event[key] >= 0
-        if event["ph"] == "i":
-            assert event["s"] in ("g", "p", "t")
+        assert [type(event[key]) for key in ("name", "args", "pid", "tid")] == [str, dict, int, int]
+        assert all(event.get(key, 0) >= 0 for key in ("ts", "dur"))
+        assert event.get("s", "g") in ("g", "p", "t")
         if event["ph"] == "M":
             assert event["name"] in ("process_name", "thread_name")
             assert isinstance(event["args"]["name"], str)
@@ -85,13 +80,11 @@ def test_a_run_becomes_a_trace_that_follows_the_format(tmp_path):
 def test_a_timed_step_holds_its_passes_layers_and_kernels_with_their_rates(tmp_path):
     events = [e for e in written(tmp_path / "out.json")["traceEvents"] if e["ph"] == "X" and e["tid"] == 2]
     assert [e["cat"] for e in events] == ["step", "pass", *("layer", "kernel") * 2, "pass", *("layer", "kernel") * 2]
-    kernel = next(e for e in events if e["cat"] == "kernel")
-    assert (kernel["dur"], kernel["args"]["GFLOP/s"]) == (pytest.approx(2000), pytest.approx(4.0))
-    assert kernel["args"]["GB/s"] == pytest.approx(2.0)
-    assert kernel["args"]["share of floor"] == pytest.approx(0.25)
+    kernels = [e for e in events if e["cat"] == "kernel"]
+    rates = [kernels[0]["args"][name] for name in ("GFLOP/s", "GB/s", "share of floor")]
+    assert (kernels[0]["dur"], *rates) == pytest.approx((2000, 4.0, 2.0, 0.25))
     assert events[0]["ts"] == pytest.approx(1e6 * 0.75 - 7000)
-    whole, kernels = events[0], [e for e in events if e["cat"] == "kernel"]
-    assert whole["dur"] == pytest.approx(sum(e["dur"] for e in kernels))
+    assert events[0]["dur"] == pytest.approx(sum(e["dur"] for e in kernels))
 
 
 def test_a_run_that_broke_leaves_a_whole_trace_and_a_bad_place_meets_a_sentence(tmp_path):
@@ -113,10 +106,10 @@ def test_on_a_full_disk_no_half_trace_is_left(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def timed_steps(sampling, steps, seconds=0.1, cost=0.5):
+def timed_steps(sampling, steps, cost=0.5):
     found = []
     for step in range(steps):
-        if sampling.is_due(step, seconds):
+        if sampling.is_due(step, 0.1):
             sampling.count(step, cost)
             found.append(step)
     return found
