@@ -37,6 +37,9 @@ def read_onnx_model(path: Path) -> ModelFile:
     if height != width or channels != 3:
         raise ModelFileError(f"{path} takes photos of shape {found.graph.photo_shape}; diagnosis needs square colour "
                              "photos.")
+    if found.graph.classes == 1 and not found.labels:
+        raise ModelFileError(f"{path} has one output, of which every photo would have 100 %. Export it with a sigmoid "
+                             "at its end, or with two classes.")
     classes = found.classes or tuple(f"class {number}" for number in range(found.graph.classes))
     sections = {}
     if found.labels:

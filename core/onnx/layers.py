@@ -11,7 +11,7 @@ import numpy as np
 
 from core.errors import ModelFileError
 from core.graph import Shape
-from core.onnx.importer import Attributes, Importer, OnnxValue, describe, shortest, to_number
+from core.onnx.importer import NCHW, Attributes, Importer, OnnxValue, describe, shortest, to_number
 from core.ops.contract import Array, volume
 from core.ops.flatten import channels_last
 from core.ops.window import Window, same_padding
@@ -79,7 +79,7 @@ def _make_dense(importer: Importer, node: Any, x: OnnxValue, weight: Array, bias
 def read_batch_norm(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """To batch_norm, by image channels or by flattened features."""
     if not attributes.get("spatial", 1) or attributes.get("training_mode", 0):
-        raise ModelFileError(f"{describe(node)} is of a kind that is not supported.")
+        raise ModelFileError(f"{describe(node)} is in training mode or not by channel. Export it for inference.")
     x = importer.image(node.input[0], "BatchNormalization")
     epsilon, momentum = float(attributes.get("epsilon", 1e-5)), shortest(1 - float(attributes.get("momentum", 0.9)))
     name = importer.add("batch_norm", node, (x.node,), epsilon=epsilon, momentum=min(max(momentum, 0.0), 1.0))
@@ -177,6 +177,15 @@ def read_global_average_pool(importer: Importer, node: Any, attributes: Attribut
     """To global_avg_pool: (N, C, 1, 1) in the file is (N, C) here."""
     x = importer.image(node.input[0], "GlobalAveragePool")
     return OnnxValue(importer.add("global_avg_pool", node, (x.node,)))
+
+
+def read_mean(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
+    """To global_avg_pool, which PyTorch's exporter writes as the mean over rows and columns."""
+    x, over = importer.unpadded(node.input[0], node.op_type), importer.integers(node, attributes, "axes")
+    if len(importer.shape(x)) != 3 or sorted(x.axes[axis] for axis in over) != [2, 3]:
+        raise ModelFileError(f"{describe(node)} is not the mean over rows and columns, which is all that is supported.")
+    axes = x.axes if attributes.get("keepdims", 1) else NCHW[:2]
+    return OnnxValue(importer.add("global_avg_pool", node, (x.node,)), axes)
 
 
 def read_add(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:

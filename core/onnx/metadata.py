@@ -69,12 +69,15 @@ def _read_classes(metadata: Mapping[str, str], count: int) -> tuple[str, ...]:
     return names
 
 
-def read_use(metadata: Mapping[str, str], count: int) -> dict[str, Any]:
-    """Return the fields of `Imported` that state how the outputs are used. Raises ModelFileError."""
-    temperature = _read(metadata, TEMPERATURE, divisor)
+def read_use(metadata: Mapping[str, str], count: int, sigmoid: bool) -> dict[str, Any]:
+    """Return the fields of `Imported` that state how the outputs are used. Raises ModelFileError.
+
+    After a sigmoid each output is a label, which needs a probability of 0.5 where the file states no thresholds.
+    """
+    temperature, labels = _read(metadata, TEMPERATURE, divisor), _read_numbers(metadata, LABELS, number, count)
     return {
         "classes": _read_classes(metadata, count), "temperature": 1.0 if temperature is None else temperature,
-        "labels": _read_numbers(metadata, LABELS, number, count), "views": 2 if metadata.get(VIEWS) == "2" else 1,
+        "labels": labels or (0.5,) * count * sigmoid, "views": 2 if metadata.get(VIEWS) == "2" else 1,
         "class_temperatures": _read_numbers(metadata, CLASS_TEMPERATURES, divisor, count),
         "offset": _read(metadata, OFFSET, number) or 0.0,
     }  # fmt: skip
