@@ -10,7 +10,7 @@ from typing import Any, Final
 from core.errors import ModelFileError
 from core.graph import Graph
 from core.ops.contract import Arrays
-from core.schema import Reader, SchemaError, divisor, listing, number, parse_json, record, text
+from core.schema import Reader, SchemaError, divisor, listing, number, parse_json, record, text, whole
 
 PREPROCESSING: Final = "preprocessing"
 CLASSES: Final = "class_names"
@@ -18,6 +18,7 @@ TEMPERATURE: Final = "temperature"
 CLASS_TEMPERATURES: Final = "class_temperatures"
 OFFSET: Final = "offset"
 VIEWS: Final = "views"
+SQUARE: Final = "square"
 LABELS: Final = "labels"
 """Key of the threshold of each label, if a photo may have several; the outputs are then probabilities."""
 
@@ -28,8 +29,8 @@ class Imported:
 
     graph ends with its logits; weights are float32 by full name; classes is empty and temperature 1 if the file does
     not state them; preprocessed: whether mean and deviation are the file's own; labels: the threshold of each label,
-    empty if a photo has one class; class_temperatures, offset, views: as in
-    `core.diagnosis.model_file.ModelFile`.
+    empty if a photo has one class; class_temperatures, offset, views, square: as in
+    `core.diagnosis.model_file.ModelFile`, whose source_side is square, or 0 if the file does not state it.
     """
 
     graph: Graph
@@ -41,6 +42,7 @@ class Imported:
     class_temperatures: tuple[float, ...] = ()
     offset: float = 0.0
     views: int = 1
+    square: int = 0
 
 
 def to_metadata(graph: Graph, classes: tuple[str, ...], temperature: float) -> dict[str, str]:
@@ -79,7 +81,7 @@ def read_use(metadata: Mapping[str, str], count: int, sigmoid: bool) -> dict[str
         "classes": _read_classes(metadata, count), "temperature": 1.0 if temperature is None else temperature,
         "labels": labels or (0.5,) * count * sigmoid, "views": 2 if metadata.get(VIEWS) == "2" else 1,
         "class_temperatures": _read_numbers(metadata, CLASS_TEMPERATURES, divisor, count),
-        "offset": _read(metadata, OFFSET, number) or 0.0,
+        "offset": _read(metadata, OFFSET, number) or 0.0, "square": _read(metadata, SQUARE, whole) or 0,
     }  # fmt: skip
 
 
