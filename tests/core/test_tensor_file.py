@@ -51,6 +51,15 @@ def test_one_altered_byte_is_refused(path, at):
         read_tensor_file(path, "model", 1)
 
 
+def test_numbers_of_a_type_that_numpy_lacks_are_refused(path):
+    raw = path.read_bytes()
+    end = 8 + int.from_bytes(raw[:8], "little")
+    head = raw[8:end].replace(b'"F32"', b'"F8_E5M2"')
+    path.write_bytes(len(head).to_bytes(8, "little") + head + raw[end:])
+    with pytest.raises(ModelFileError, match="in another format"):
+        read_tensor_file(path, "model", 1)
+
+
 def test_another_kind_or_version_or_program_is_named(path, tmp_path):
     with pytest.raises(ModelFileError, match="is a LeafClinic model, not a LeafClinic checkpoint"):
         read_tensor_file(path, "checkpoint", 1)
