@@ -1,6 +1,8 @@
 """Two views of a photo: every output is the mean over the photo and its mirror image, held against float64."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 
 import cv2
@@ -55,6 +57,14 @@ def test_every_output_is_the_mean_of_both_views_and_maps_are_turned_back(name, b
     assert_close(got["logits"], (plain + mirrored) / 2, 1e-4)
     assert_close(got[node], (plain_map + mirrored_map[:, :, ::-1]) / 2, 1e-4)
     assert_close(pool(got[node]), (pool(plain_map) + pool(mirrored_map)) / 2, 1e-4)
+
+
+def test_threads_that_share_a_predictor_get_the_outputs_of_their_photos():
+    photos = squares(8, 33)
+    with closing(Predictor(model("squeezenet1_1", 33))) as predictor, ThreadPoolExecutor(4) as pool:
+        wanted = [predictor.predict(photo[None])["logits"] for photo in photos]
+        got = pool.map(lambda i: predictor.predict(photos[i % 8][None])["logits"], range(80))
+        assert all(np.array_equal(logits, wanted[i % 8]) for i, logits in enumerate(got))
 
 
 @pytest.mark.parametrize("side", [1, 16, 17, 23, 40])
