@@ -73,7 +73,7 @@ def diagnose_here(arguments: argparse.Namespace, model: ModelFile, config: RunCo
     if arguments.coverage:
         sys.stderr.write(describe_coverage(model.thresholds, coverage))
     engine: dict[str, Any] = {"device": choose_device(config.device), "threads": config.threads, "coverage": coverage,
-                              "known_crop": find_crop(model.classes, arguments.known_crop)}  # fmt: skip
+                              "known_crop": arguments.known_crop}  # fmt: skip
     form = "json" if arguments.json else "csv" if arguments.csv else "text"
     show: Callable[[Iterable[Diagnosis]], int]
     show = partial(show_photos, form=form, model=identity, columns=WITH_LEAVES if arguments.leaves else COLUMNS)

@@ -21,6 +21,7 @@ from core.diagnosis.calibration import state_probabilities
 from core.diagnosis.context_features import read_context
 from core.diagnosis.familiarity import read_familiarity
 from core.diagnosis.features import find_nodes
+from core.diagnosis.known_crop import find_crop
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.thresholds import COVERAGE
 from core.diagnosis.verdict import ClassProbability, DecisionRule, Prediction, Verdict
@@ -83,7 +84,7 @@ class Predictor:
     ) -> None:  # fmt: skip
         self.model, self.batch = model, batch
         self._decoders, self._turn = threads or READERS.most, threading.Lock()
-        self.rule = DecisionRule(model.classes, model.thresholds, coverage, known_crop)
+        self.rule = DecisionRule(model.classes, model.thresholds, coverage, find_crop(model.classes, known_crop))
         self.nodes, self._familiarity = find_nodes(model.graph), read_familiarity(model)
         outputs = tuple(dict.fromkeys((*outputs, *self._familiarity.needed(self.nodes))))
         self.plan: Plan = compile_plan(
