@@ -39,9 +39,6 @@ def read_onnx_model(path: Path) -> ModelFile:
                              "photos.")
     if not 1 <= (side := found.square or height) <= MAX_SIDE:
         raise ModelFileError(f"{path} states photos of {side} pixels; 1 to {MAX_SIDE} are possible.")
-    if found.graph.classes == 1 and not found.labels:
-        raise ModelFileError(f"{path} has one output, of which every photo would have 100 %. Export it with a sigmoid "
-                             "at its end, or with two classes.")
     classes = found.classes or tuple(f"class {number}" for number in range(found.graph.classes))
     sections = {}
     if found.labels:

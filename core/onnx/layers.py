@@ -58,11 +58,8 @@ def read_gemm(importer: Importer, node: Any, attributes: Attributes) -> OnnxValu
     if attributes.get("transA", 0) or weight.ndim != 2 or len(importer.shape(x)) != 1:
         raise ModelFileError(f"{describe(node)} is not a dense layer on flattened features.")
     weight = weight if attributes.get("transB", 0) else weight.T
-    if (alpha := attributes.get("alpha", 1.0)) != 1.0:
-        weight = weight * np.float32(alpha)
-    if bias is not None and (beta := attributes.get("beta", 1.0)) != 1.0:
-        bias = bias * np.float32(beta)
-    return _make_dense(importer, node, x, weight, bias)
+    bias = None if bias is None else bias * np.float32(attributes.get("beta", 1.0))
+    return _make_dense(importer, node, x, weight * np.float32(attributes.get("alpha", 1.0)), bias)
 
 
 def _make_dense(importer: Importer, node: Any, x: OnnxValue, weight: Array, bias: Array | None) -> OnnxValue:
@@ -107,7 +104,7 @@ def read_clip(importer: Importer, node: Any, attributes: Attributes) -> OnnxValu
         given = importer.constant(node, index)
         bounds.append(float(attributes.get(key, default)) if given is None else to_number(given, key))
     low, high = bounds
-    if (low, high) not in ((0.0, 6.0), (0.0, inf)) and not (low == 0.0 and high >= np.finfo(np.float32).max):
+    if low != 0.0 or not (high == 6.0 or high >= np.finfo(np.float32).max):
         raise ModelFileError(f"{describe(node)} clips to {low:g} .. {high:g}; supported are 0 .. 6 and 0 .. infinity.")
     return _apply(importer, node, "relu6" if high == 6.0 else "relu")
 

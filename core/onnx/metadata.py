@@ -63,23 +63,18 @@ def read_statistics(metadata: Mapping[str, str]) -> tuple[tuple[float, ...], tup
     return None if found is None else (found["mean"], found["std"])
 
 
-def _read_classes(metadata: Mapping[str, str], count: int) -> tuple[str, ...]:
-    """Return the class names, empty if the file does not state them."""
-    names: tuple[str, ...] = _read(metadata, CLASSES, listing(text)) or ()
-    if names and not len(set(names)) == len(names) == count:
-        raise ModelFileError(f"This file names {len(set(names))} classes, but its network has {count}.")
-    return names
-
-
 def read_use(metadata: Mapping[str, str], count: int, sigmoid: bool) -> dict[str, Any]:
     """Return the fields of `Imported` that state how the outputs are used. Raises ModelFileError.
 
-    After a sigmoid each output is a label, which needs a probability of 0.5 where the file states no thresholds.
+    After a sigmoid, and alone, an output is a label, which needs a probability of 0.5 if the file has no thresholds.
     """
-    temperature, labels = _read(metadata, TEMPERATURE, divisor), _read_numbers(metadata, LABELS, number, count)
+    names: tuple[str, ...] = _read(metadata, CLASSES, listing(text)) or ()
+    if names and not len(set(names)) == len(names) == count:
+        raise ModelFileError(f"This file names {len(set(names))} classes, but its network has {count}.")
+    labels = _read_numbers(metadata, LABELS, number, count) or (0.5,) * count * (sigmoid or count == 1)
     return {
-        "classes": _read_classes(metadata, count), "temperature": 1.0 if temperature is None else temperature,
-        "labels": labels or (0.5,) * count * sigmoid, "views": 2 if metadata.get(VIEWS) == "2" else 1,
+        "classes": names, "temperature": _read(metadata, TEMPERATURE, divisor) or 1.0, "labels": labels,
+        "views": 2 if metadata.get(VIEWS) == "2" else 1,
         "class_temperatures": _read_numbers(metadata, CLASS_TEMPERATURES, divisor, count),
         "offset": _read(metadata, OFFSET, number) or 0.0, "square": _read(metadata, SQUARE, whole) or 0,
     }  # fmt: skip

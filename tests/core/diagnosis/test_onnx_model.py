@@ -7,12 +7,10 @@ import numpy as np
 import onnx
 import pytest
 
-from core.diagnosis.onnx_model import check_onnx, read_onnx_model, to_onnx
-from core.errors import LeafClinicError, ModelFileError
+from core.diagnosis.onnx_model import check_onnx, to_onnx
+from core.errors import LeafClinicError
 from core.onnx import read_onnx, runtime
 from tests.helpers.models import small_model
-from tests.helpers.onnx_files import HEAD, node, weights
-from tests.helpers.onnx_files import model as onnx_bytes
 
 SECTION = {"score": "energy", "far": -3.5, "no_leaf_class": -1, "no_leaf": 1.0, "curve": [[1.0, 0.0, 0.9, 0.0]]}
 
@@ -30,13 +28,6 @@ def test_a_file_holds_all_that_is_needed_to_use_it(tmp_path):
     assert json.loads(told["thresholds"]) == SECTION
     assert (told["square"], told["licence"]) == ("32", "CC0")
     assert not any(node.op_type == "BatchNormalization" for node in onnx.load_model_from_string(data).graph.node)
-
-
-def test_one_output_is_refused_unless_a_sigmoid_follows(tmp_path):
-    nodes, filters = [node("Conv", "x w", "last"), *HEAD], {"w": weights(1, 3, 3, 3)}
-    (tmp_path / "m.onnx").write_bytes(onnx_bytes(nodes, filters, shape=("N", 3, 9, 9)))
-    with pytest.raises(ModelFileError, match="Export it with a sigmoid"):
-        read_onnx_model(tmp_path / "m.onnx")
 
 
 def test_the_check_tells_the_difference_refuses_another_network_and_claims_nothing_without_onnxruntime(monkeypatch):

@@ -59,7 +59,8 @@ def test_what_follows_the_logits_and_parts_that_the_output_does_not_need_are_lef
     nodes = [STRIDED, node("Flatten", "c", "f"), node("Gemm", "f dw db", "z", transB=1), node(last, "z", "y")]
     imported = read(model(nodes, CONV | DENSE), tmp_path)
     assert [n.op for n in imported.graph.nodes] == ["photo", "conv2d", "flatten", "dense"]
-    assert imported.labels == labels  # after a sigmoid, each output is the probability of a label
+    assert imported.labels == labels  # after a sigmoid, and alone, an output is the probability of a label
+    assert read(model([node("Conv", "x w", "last"), *HEAD], {"w": weights(1, 3, 1, 1)}), tmp_path).labels == (0.5,)
     nodes = [node("Conv", "x w b", "last"), node("Conv", "x w b", "unused"), *HEAD]
     imported = read(model(nodes, CONV), tmp_path)
     assert len(imported.weights) == 2
