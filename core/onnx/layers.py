@@ -170,15 +170,10 @@ def _pool(importer: Importer, node: Any, op: str, attributes: Attributes, **more
     return OnnxValue(name)
 
 
-def read_global_average_pool(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
-    """To global_avg_pool: (N, C, 1, 1) in the file is (N, C) here."""
-    x = importer.image(node.input[0], "GlobalAveragePool")
-    return OnnxValue(importer.add("global_avg_pool", node, (x.node,)))
-
-
-def read_mean(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
-    """To global_avg_pool, which PyTorch's exporter writes as the mean over rows and columns."""
-    x, over = importer.unpadded(node.input[0], node.op_type), importer.integers(node, attributes, "axes")
+def read_average(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
+    """The mean over all pixels, also as ReduceMean, to global_avg_pool: (N, C, 1, 1) in the file is (N, C) here."""
+    x, reduced = importer.unpadded(node.input[0], node.op_type), node.op_type == "ReduceMean"
+    over = importer.integers(node, attributes, "axes") if reduced else (2, 3)
     if len(importer.shape(x)) != 3 or sorted(x.axes[axis] for axis in over) != [2, 3]:
         raise ModelFileError(f"{describe(node)} is not the mean over rows and columns, which is all that is supported.")
     axes = x.axes if attributes.get("keepdims", 1) else NCHW[:2]

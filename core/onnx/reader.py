@@ -33,13 +33,13 @@ RULES: Final[Mapping[str, tuple[layers.Rule, tuple[str, ...]]]] = {
     "Dropout": (layers.read_dropout, ("ratio", "seed", "is_test", "consumed_inputs")),
     "Flatten": (reshaping.read_flatten, ("axis",)),
     "Gemm": (layers.read_gemm, ("alpha", "beta", "transA", "transB")),
-    "GlobalAveragePool": (layers.read_global_average_pool, ()),
+    "GlobalAveragePool": (layers.read_average, ()),
     "HardSigmoid": (layers.read_hard_sigmoid, ("alpha", "beta")),
     "HardSwish": (layers.elementwise("hard_swish"), ()),
     "MaxPool": (layers.read_max_pool, (*_WINDOW, "storage_order")),
     "Mul": (layers.read_multiply, ()),
     "Pad": (reshaping.read_pad, ("mode", "pads", "value")),
-    "ReduceMean": (layers.read_mean, ("axes", "keepdims", "noop_with_empty_axes")),
+    "ReduceMean": (layers.read_average, ("axes", "keepdims", "noop_with_empty_axes")),
     "Relu": (layers.elementwise("relu"), ()),
     "Reshape": (reshaping.read_reshape, ("allowzero",)),
     "Sigmoid": (layers.elementwise("sigmoid"), ()),
@@ -104,7 +104,6 @@ def _read(
             raise ModelFileError(f"{describe(node)} has no input.")
         _convert(importer, node)
     graph, last = _finish(importer, model.graph, model.graph.name or name)
-    check(graph)
     weights = {key: importer.weights[key] for key in graph.parameters()}
     if bgr:
         weights |= _reverse_channels(graph, weights)
@@ -192,7 +191,7 @@ def _finish(importer: Importer, graph: Any, name: str) -> tuple[Graph, str]:
     if len(importer.nodes[output].shape) != 1 or last.image is not None:
         shape = importer.nodes[output].shape
         raise ModelFileError(f"Its output has the shape {shape}; only classifiers are supported.")
-    return importer.graph(name, output), op
+    return check(importer.graph(name, output)), op
 
 
 def _reverse_channels(graph: Graph, weights: dict[str, Array]) -> dict[str, Array]:
