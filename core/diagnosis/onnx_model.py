@@ -40,9 +40,8 @@ def read_onnx_model(path: Path) -> ModelFile:
     if not 1 <= (side := found.square or height) <= MAX_SIDE:
         raise ModelFileError(f"{path} states photos of {side} pixels; 1 to {MAX_SIDE} are possible.")
     classes = found.classes or tuple(f"class {number}" for number in range(found.graph.classes))
-    sections = {}
-    if found.labels:
-        sections[thresholds.SECTION] = replace(untested_thresholds(len(classes)), labels=found.labels).to_section()
+    limits = replace(untested_thresholds(len(classes)), labels=found.labels).to_section()
+    sections = {thresholds.SECTION: limits} if found.labels else {}
     return ModelFile(found.graph, found.weights, classes, side, found.temperature, sections=sections, name=path.stem,
                      views=found.views, class_temperatures=found.class_temperatures,
                      offset=found.offset, multilabel=bool(found.labels))  # fmt: skip

@@ -143,18 +143,10 @@ def read_dropout(importer: Importer, node: Any, attributes: Attributes) -> OnnxV
     return _apply(importer, node, "dropout", rate=min(rate, 0.99), key=key)
 
 
-def read_max_pool(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
+def read_pool(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
+    """To max_pool or avg_pool; unlike PyTorch, ONNX counts the padding only where asked to."""
     if len(node.output) > 1 and node.output[1]:
         raise ModelFileError(f"{describe(node)} returns the indices of its maxima, which is not supported.")
-    return _pool(importer, node, "max_pool", attributes)
-
-
-def read_average_pool(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
-    """To avg_pool; unlike PyTorch, ONNX counts the padding only where asked to."""
-    return _pool(importer, node, "avg_pool", attributes, count_include_pad=bool(attributes.get("count_include_pad", 0)))
-
-
-def _pool(importer: Importer, node: Any, op: str, attributes: Attributes, **more: Any) -> OnnxValue:
     x = importer.image(node.input[0], node.op_type)
     if len(importer.shape(x)) != 3:
         raise ModelFileError(f"{describe(node)} pools features that are no image.")
@@ -163,9 +155,10 @@ def _pool(importer: Importer, node: Any, op: str, attributes: Attributes, **more
               for size, k, s in zip(importer.shape(x), window.kernel, window.stride, strict=False)]  # fmt: skip
     if attributes.get("auto_pad", b"")[:4] == b"SAME" and min(needed) < -1:
         raise ModelFileError(f"{describe(node)} would have a padding below 0, which programs compute differently.")
+    largest, counted = node.op_type == "MaxPool", bool(attributes.get("count_include_pad", 0))
     name = importer.add(
-        op, node, (x.node,), kernel=window.kernel, stride=window.stride, padding=window.padding,
-        ceil_mode=window.ceil_mode, **more,
+        "max_pool" if largest else "avg_pool", node, (x.node,), kernel=window.kernel, stride=window.stride,
+        padding=window.padding, ceil_mode=window.ceil_mode, **({} if largest else {"count_include_pad": counted}),
     )  # fmt: skip
     return OnnxValue(name)
 

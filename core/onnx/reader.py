@@ -25,7 +25,7 @@ _WINDOW: Final = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", 
 
 RULES: Final[Mapping[str, tuple[layers.Rule, tuple[str, ...]]]] = {
     "Add": (layers.read_add, ()),
-    "AveragePool": (layers.read_average_pool, (*_WINDOW, "count_include_pad")),
+    "AveragePool": (layers.read_pool, (*_WINDOW, "count_include_pad")),
     "BatchNormalization": (layers.read_batch_norm, ("epsilon", "momentum", "spatial", "training_mode", "is_test")),
     "Clip": (layers.read_clip, ("min", "max")),
     "Concat": (reshaping.read_concat, ("axis",)),
@@ -36,7 +36,7 @@ RULES: Final[Mapping[str, tuple[layers.Rule, tuple[str, ...]]]] = {
     "GlobalAveragePool": (layers.read_average, ()),
     "HardSigmoid": (layers.read_hard_sigmoid, ("alpha", "beta")),
     "HardSwish": (layers.elementwise("hard_swish"), ()),
-    "MaxPool": (layers.read_max_pool, (*_WINDOW, "storage_order")),
+    "MaxPool": (layers.read_pool, (*_WINDOW, "storage_order")),
     "Mul": (layers.read_multiply, ()),
     "Pad": (reshaping.read_pad, ("mode", "pads", "value")),
     "ReduceMean": (layers.read_average, ("axes", "keepdims", "noop_with_empty_axes")),

@@ -91,13 +91,11 @@ def test_diagnosis_evaluation_and_examination_say_the_same(tmp_path, temperature
     paths = [str(tmp_path / f"{i}.png") for i in range(3)]
     for path, photo in zip(paths, photos, strict=True):
         cv2.imwrite(path, photo[..., ::-1])
-    predictor, examiner = Predictor(one, batch=2), Examiner(one)
-    said = [guess.probability for found in predictor.diagnose(paths) for guess in found.top]
-    examined = [examiner.examine(photo, crop=False).prediction.probabilities for photo in photos]
-    answered = [answer.probabilities for answer in predictor.predict_calibrated(photos)]
-    seen, stated = compute_outputs(predictor, photos).logits, predictor.probabilities(photos)
-    predictor.close()
-    examiner.close()
+    with closing(Predictor(one, batch=2)) as predictor, closing(Examiner(one)) as examiner:
+        said = [guess.probability for found in predictor.diagnose(paths) for guess in found.top]
+        examined = [examiner.examine(photo, crop=False).prediction.probabilities for photo in photos]
+        answered = [answer.probabilities for answer in predictor.predict_calibrated(photos)]
+        seen, stated = compute_outputs(predictor, photos).logits, predictor.probabilities(photos)
     assert_close(np.reshape(said, (3, 3)), -np.sort(-wanted, axis=1), 1e-4)
     for got in (examined, answered, stated, state_probabilities(one, seen)):
         assert_close(np.array(got), wanted, 1e-4)
