@@ -73,7 +73,7 @@ class PhotoBatch:
 
     def _find_problem(self, photos: Array, most: int) -> str:
         count, index = len(self.augmentation), self.index
-        if photos.ndim != 4 or photos.shape[3] != 3 or not photos.size:
+        if photos.ndim != 4 or photos.shape[3] != 3 or not photos.size or photos.dtype != np.uint8:
             return "they are not (photos, height, width, 3) of uint8"
         if not 1 <= count <= most:
             return f"this plan takes 1 to {most} photos at a time, not {count}"

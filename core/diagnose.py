@@ -73,7 +73,7 @@ def diagnose_here(arguments: argparse.Namespace, model: ModelFile, config: RunCo
     if arguments.coverage:
         sys.stderr.write(describe_coverage(model.thresholds, coverage))
     engine: dict[str, Any] = {"device": choose_device(config.device), "threads": config.threads, "coverage": coverage,
-                              "known_crop": find_crop(model.classes, arguments.known_crop)}  # fmt: skip
+                              "known_crop": arguments.known_crop}  # fmt: skip
     form = "json" if arguments.json else "csv" if arguments.csv else "text"
     show: Callable[[Iterable[Diagnosis]], int]
     show = partial(show_photos, form=form, model=identity, columns=WITH_LEAVES if arguments.leaves else COLUMNS)
@@ -132,26 +132,25 @@ def check_options(arguments: argparse.Namespace, found: list[Problem]) -> tuple[
     given: set[str] = arguments.given
     sources = [*arguments.photos, *list_sources(arguments.model_file, {})]
     command_line.check_folder("report", arguments.report, found, sources)
-    if arguments.json and arguments.csv:
-        found.append(Problem("csv", "cannot be combined with --json."))
-    if arguments.merge and given - {"merge", "model_file"}:
-        found.append(Problem("merge", "joins a folder of results and takes nothing else: diagnose --merge RESULTS"))
-    if arguments.no_crop and not (arguments.examine or arguments.report or arguments.leaves):
-        found.append(Problem("no_crop", "needs --examine, --leaves or --report."))
-    if arguments.group and arguments.report:
-        found.append(Problem("group", "cannot be combined with --report."))
+    checks = (
+        ("csv", arguments.json and arguments.csv, "cannot be combined with --json."),
+        ("merge", arguments.merge and given - {"merge", "model_file"},
+         "joins a folder of results and takes nothing else: diagnose --merge RESULTS"),
+        ("no_crop", arguments.no_crop and not (arguments.examine or arguments.report or arguments.leaves),
+         "needs --examine, --leaves or --report."),
+        ("group", arguments.group and arguments.report, "cannot be combined with --report."),
+        ("part", not 1 <= arguments.part <= MOST, f"must be from 1 to {MOST:,}."),
+        ("workers", arguments.workers < 0, "must be 1 or more."),
+        ("workers", arguments.workers and arguments.scheduler,
+         "cannot be combined with --scheduler, which has its own."),
+    )  # fmt: skip
+    found += [Problem(name, problem) for name, wrong, problem in checks if wrong]
     if arguments.out:
         found += [Problem(name, "cannot be combined with --out.") for name in ALONE if name in given]
         if refusal := inside_photos(arguments.out, sources):
             found.append(Problem("out", refusal))
     else:
         found += [Problem(name, "needs --out.") for name in ("workers", "scheduler", "shard", "part") if name in given]
-    if not 1 <= arguments.part <= MOST:
-        found.append(Problem("part", f"must be from 1 to {MOST:,}."))
-    if arguments.workers < 0:
-        found.append(Problem("workers", "must be 1 or more."))
-    if arguments.workers and arguments.scheduler:
-        found.append(Problem("workers", "cannot be combined with --scheduler, which has its own."))
     return read_shard(arguments.shard, found)
 
 

@@ -93,7 +93,7 @@ def _read(path: Path, kind: str, version: int, arrays: bool) -> tuple[dict[str, 
             metadata = dict(file.metadata() or {})
             _check_kind(path, metadata, kind, version)
             return metadata, {name: file.get_tensor(name) for name in (file.keys() if arrays else ())}
-    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ModelFileError(
             f"{path} cannot be read as {WORDS[kind]}: it is incomplete, damaged or in another format. Copy it again "
             "from its source."

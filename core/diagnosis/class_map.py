@@ -9,6 +9,7 @@ better with lesions drawn by hand than the map of the network's own image size, 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -41,7 +42,7 @@ class ClassMapper:
     """
 
     def __init__(self, model: ModelFile, *, device: str = "cpu", threads: int = 0) -> None:
-        self._model = model
+        self._model, self._turn = model, threading.Lock()
         graph, self._node = enlarge_network(model.graph)
         self.side, self.cells = graph.photo_shape[0], graph.node(self._node).shape[0]
         weights = fold_weights(model.graph, model.weights)
@@ -54,7 +55,8 @@ class ClassMapper:
 
         features: computes the feature map of the same photo at the model's own image size, see `channel_weights`.
         """
-        large = self._plan.predict(PhotoBatch.plain(photo[None], self.side))[self._node][0]
+        with self._turn:  # as in `Predictor`
+            large = self._plan.predict(PhotoBatch.plain(photo[None], self.side))[self._node][0]
         weights = channel_weights(self._model.graph, self._model.weights, features, index)
         evidence = np.maximum(large @ weights, 0)
         return np.asarray(cv2.resize(evidence, (self.side, self.side), interpolation=cv2.INTER_LINEAR))

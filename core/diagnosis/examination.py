@@ -24,6 +24,7 @@ from core.diagnosis.segmentation import leaf_box, segment, segment_leaves
 from core.diagnosis.severity import Severity
 from core.diagnosis.thresholds import COVERAGE
 from core.diagnosis.verdict import NO_LEAF, ClassProbability, Prediction, Verdict, count_findings
+from core.errors import InputError
 from core.ops.contract import Array
 
 CROP_BELOW: Final = 0.55
@@ -90,6 +91,8 @@ class Examiner:
 
     def examine(self, rgb: Array, *, crop: bool = True, leaves: bool = False) -> Examination:
         """Examine a uint8 RGB photo of any size. crop: crop to a small leaf first; leaves: diagnose each of several."""
+        if rgb.ndim != 3 or rgb.shape[2] != 3 or not rgb.size or rgb.dtype != np.uint8:
+            raise InputError(f"A photo is (height, width, 3) of uint8 in RGB, not {rgb.shape} of {rgb.dtype}.")
         found = (self._examine_leaves(rgb) if leaves else None) or self._examine_photo(rgb, crop)
         return replace(found, faults=photo_faults(rgb))
 

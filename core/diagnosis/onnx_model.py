@@ -13,13 +13,13 @@ import numpy as np
 from core.diagnosis import thresholds
 from core.diagnosis.calibration import label_thresholds
 from core.diagnosis.features import head_node
-from core.diagnosis.model_file import ModelFile, floats
+from core.diagnosis.model_file import MAX_SIDE, ModelFile, floats
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.thresholds import untested_thresholds
 from core.errors import LeafClinicError, ModelFileError
 from core.graph import Graph
 from core.onnx import read_onnx, runtime, write_onnx
-from core.onnx.metadata import CLASS_TEMPERATURES, LABELS, OFFSET, VIEWS
+from core.onnx.metadata import CLASS_TEMPERATURES, LABELS, OFFSET, SQUARE, VIEWS
 from core.ops.contract import Array
 from core.ops.photo import identity_augmentation, transform
 from core.program import fold_batch_norm, fold_weights
@@ -37,11 +37,12 @@ def read_onnx_model(path: Path) -> ModelFile:
     if height != width or channels != 3:
         raise ModelFileError(f"{path} takes photos of shape {found.graph.photo_shape}; diagnosis needs square colour "
                              "photos.")
+    if not 1 <= (side := found.square or height) <= MAX_SIDE:
+        raise ModelFileError(f"{path} states photos of {side} pixels; 1 to {MAX_SIDE} are possible.")
     classes = found.classes or tuple(f"class {number}" for number in range(found.graph.classes))
-    sections = {}
-    if found.labels:
-        sections[thresholds.SECTION] = replace(untested_thresholds(len(classes)), labels=found.labels).to_section()
-    return ModelFile(found.graph, found.weights, classes, height, found.temperature, sections=sections, name=path.stem,
+    limits = replace(untested_thresholds(len(classes)), labels=found.labels).to_section()
+    sections = {thresholds.SECTION: limits} if found.labels else {}
+    return ModelFile(found.graph, found.weights, classes, side, found.temperature, sections=sections, name=path.stem,
                      views=found.views, class_temperatures=found.class_temperatures,
                      offset=found.offset, multilabel=bool(found.labels))  # fmt: skip
 
@@ -49,7 +50,7 @@ def read_onnx_model(path: Path) -> ModelFile:
 def metadata_of(model: ModelFile) -> dict[str, str]:
     """Metadata besides preprocessing, class names and temperature: the graph predicts one view, so the number of views
     to average is stored here, and temperatures by class and offset if there are any (docs/training.md)."""
-    more = {"square": str(model.source_side), VIEWS: str(model.views)}
+    more = {SQUARE: str(model.source_side), VIEWS: str(model.views)}
     if thresholds.SECTION in model.sections:
         more["thresholds"] = json.dumps(model.sections[thresholds.SECTION], ensure_ascii=False)
     if model.class_temperatures:

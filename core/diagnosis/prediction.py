@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -20,6 +21,7 @@ from core.diagnosis.calibration import state_probabilities
 from core.diagnosis.context_features import read_context
 from core.diagnosis.familiarity import read_familiarity
 from core.diagnosis.features import find_nodes
+from core.diagnosis.known_crop import find_crop
 from core.diagnosis.model_file import ModelFile, read_model
 from core.diagnosis.severity import grade
 from core.diagnosis.thresholds import COVERAGE
@@ -73,7 +75,7 @@ class Diagnosis:
 
 class Predictor:
     """A model loaded on a device. `batch` is the largest batch; `close` frees the memory. coverage, known_crop: of the
-    `DecisionRule`; predictions for a known crop are among its classes only.
+    `DecisionRule`; predictions for a known crop are among its classes only. Threads that share it wait for each other.
 
     All predictions of a model are made here, so that they average the views that the model needs. If the model file has
     thresholds, the verdict may be "not sure" or "no leaf"; else it is a class with a probability of at least 0.5, or
@@ -85,8 +87,8 @@ class Predictor:
         coverage: float = COVERAGE, known_crop: str = "",
     ) -> None:  # fmt: skip
         self.model, self.batch = model, batch
-        self._decoders = threads or READERS.most
-        self.rule = DecisionRule(model.classes, model.thresholds, coverage, known_crop)
+        self._decoders, self._turn = threads or READERS.most, threading.Lock()
+        self.rule = DecisionRule(model.classes, model.thresholds, coverage, find_crop(model.classes, known_crop))
         self.nodes, self._familiarity = find_nodes(model.graph), read_familiarity(model)
         outputs = tuple(dict.fromkeys((*outputs, *self._familiarity.needed(self.nodes))))
         self.plan: Plan = compile_plan(
@@ -122,7 +124,8 @@ class Predictor:
 
     def _predict(self, photos: Array, views: int) -> dict[str, Array]:
         shown = np.ascontiguousarray(make_views(photos, views))
-        outputs = self.plan.predict(PhotoBatch.plain(shown, self.model.size[0]))
+        with self._turn:  # a plan has memory for one batch
+            outputs = self.plan.predict(PhotoBatch.plain(shown, self.model.size[0]))
         averaged = {name: average_views(output, views) for name, output in outputs.items()}
         if not all(np.isfinite(output).all() for output in averaged.values()):
             raise ModelFileError("The model's outputs are not finite numbers, so its file is damaged or its training "

@@ -96,6 +96,11 @@ class Importer:
             raise ModelFileError(f"Input {index} of {describe(node)} must be a constant.")
         return self.constants[node.input[index]]
 
+    def integers(self, node: Any, attributes: Attributes, key: str) -> tuple[int, ...]:
+        """Return an attribute that newer opsets have as input 1 instead, such as axes. Raises ModelFileError."""
+        given = self.constant(node, 1)
+        return tuple(attributes.get(key, ())) if given is None else to_ints(given, f"The {key} of {describe(node)}")
+
     def shape(self, value: OnnxValue) -> Shape:
         return self.nodes[value.node].shape
 
@@ -137,7 +142,7 @@ def shortest(value: float) -> float:
 
 READABLE: Final = (
     onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.INT32,
-    onnx.TensorProto.INT64,
+    onnx.TensorProto.INT64, onnx.TensorProto.BOOL,
 )  # fmt: skip
 """Types of numbers that are read."""
 
@@ -148,7 +153,8 @@ def to_array(tensor: Any) -> Array:
     """Convert a TensorProto to an array of the same type. Raises ModelFileError."""
     name = tensor.name or "a constant"
     if tensor.data_location == onnx.TensorProto.EXTERNAL or tensor.external_data:
-        raise ModelFileError(f"The values of {name} are in another file, which is not supported.")
+        raise ModelFileError(f"The values of {name} are in another file. Export it as one file (in PyTorch: "
+                             "external_data=False).")
     if tensor.data_type not in READABLE:
         raise ModelFileError(f"The values of {name} are of type {tensor.data_type}, which is not supported.")
     dims = list(tensor.dims)

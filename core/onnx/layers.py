@@ -11,7 +11,7 @@ import numpy as np
 
 from core.errors import ModelFileError
 from core.graph import Shape
-from core.onnx.importer import Attributes, Importer, OnnxValue, describe, shortest, to_number
+from core.onnx.importer import NCHW, Attributes, Importer, OnnxValue, describe, shortest, to_number
 from core.ops.contract import Array, volume
 from core.ops.flatten import channels_last
 from core.ops.window import Window, same_padding
@@ -58,11 +58,8 @@ def read_gemm(importer: Importer, node: Any, attributes: Attributes) -> OnnxValu
     if attributes.get("transA", 0) or weight.ndim != 2 or len(importer.shape(x)) != 1:
         raise ModelFileError(f"{describe(node)} is not a dense layer on flattened features.")
     weight = weight if attributes.get("transB", 0) else weight.T
-    if (alpha := attributes.get("alpha", 1.0)) != 1.0:
-        weight = weight * np.float32(alpha)
-    if bias is not None and (beta := attributes.get("beta", 1.0)) != 1.0:
-        bias = bias * np.float32(beta)
-    return _make_dense(importer, node, x, weight, bias)
+    bias = None if bias is None else bias * np.float32(attributes.get("beta", 1.0))
+    return _make_dense(importer, node, x, weight * np.float32(attributes.get("alpha", 1.0)), bias)
 
 
 def _make_dense(importer: Importer, node: Any, x: OnnxValue, weight: Array, bias: Array | None) -> OnnxValue:
@@ -79,7 +76,7 @@ def _make_dense(importer: Importer, node: Any, x: OnnxValue, weight: Array, bias
 def read_batch_norm(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """To batch_norm, by image channels or by flattened features."""
     if not attributes.get("spatial", 1) or attributes.get("training_mode", 0):
-        raise ModelFileError(f"{describe(node)} is of a kind that is not supported.")
+        raise ModelFileError(f"{describe(node)} is in training mode or not by channel. Export it for inference.")
     x = importer.image(node.input[0], "BatchNormalization")
     epsilon, momentum = float(attributes.get("epsilon", 1e-5)), shortest(1 - float(attributes.get("momentum", 0.9)))
     name = importer.add("batch_norm", node, (x.node,), epsilon=epsilon, momentum=min(max(momentum, 0.0), 1.0))
@@ -107,7 +104,7 @@ def read_clip(importer: Importer, node: Any, attributes: Attributes) -> OnnxValu
         given = importer.constant(node, index)
         bounds.append(float(attributes.get(key, default)) if given is None else to_number(given, key))
     low, high = bounds
-    if (low, high) not in ((0.0, 6.0), (0.0, inf)) and not (low == 0.0 and high >= np.finfo(np.float32).max):
+    if low != 0.0 or not (high == 6.0 or high >= np.finfo(np.float32).max):
         raise ModelFileError(f"{describe(node)} clips to {low:g} .. {high:g}; supported are 0 .. 6 and 0 .. infinity.")
     return _apply(importer, node, "relu6" if high == 6.0 else "relu")
 
@@ -146,18 +143,10 @@ def read_dropout(importer: Importer, node: Any, attributes: Attributes) -> OnnxV
     return _apply(importer, node, "dropout", rate=min(rate, 0.99), key=key)
 
 
-def read_max_pool(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
+def read_pool(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
+    """To max_pool or avg_pool; unlike PyTorch, ONNX counts the padding only where asked to."""
     if len(node.output) > 1 and node.output[1]:
         raise ModelFileError(f"{describe(node)} returns the indices of its maxima, which is not supported.")
-    return _pool(importer, node, "max_pool", attributes)
-
-
-def read_average_pool(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
-    """To avg_pool; unlike PyTorch, ONNX counts the padding only where asked to."""
-    return _pool(importer, node, "avg_pool", attributes, count_include_pad=bool(attributes.get("count_include_pad", 0)))
-
-
-def _pool(importer: Importer, node: Any, op: str, attributes: Attributes, **more: Any) -> OnnxValue:
     x = importer.image(node.input[0], node.op_type)
     if len(importer.shape(x)) != 3:
         raise ModelFileError(f"{describe(node)} pools features that are no image.")
@@ -166,17 +155,22 @@ def _pool(importer: Importer, node: Any, op: str, attributes: Attributes, **more
               for size, k, s in zip(importer.shape(x), window.kernel, window.stride, strict=False)]  # fmt: skip
     if attributes.get("auto_pad", b"")[:4] == b"SAME" and min(needed) < -1:
         raise ModelFileError(f"{describe(node)} would have a padding below 0, which programs compute differently.")
+    largest, counted = node.op_type == "MaxPool", bool(attributes.get("count_include_pad", 0))
     name = importer.add(
-        op, node, (x.node,), kernel=window.kernel, stride=window.stride, padding=window.padding,
-        ceil_mode=window.ceil_mode, **more,
+        "max_pool" if largest else "avg_pool", node, (x.node,), kernel=window.kernel, stride=window.stride,
+        padding=window.padding, ceil_mode=window.ceil_mode, **({} if largest else {"count_include_pad": counted}),
     )  # fmt: skip
     return OnnxValue(name)
 
 
-def read_global_average_pool(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
-    """To global_avg_pool: (N, C, 1, 1) in the file is (N, C) here."""
-    x = importer.image(node.input[0], "GlobalAveragePool")
-    return OnnxValue(importer.add("global_avg_pool", node, (x.node,)))
+def read_average(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
+    """The mean over all pixels, also as ReduceMean, to global_avg_pool: (N, C, 1, 1) in the file is (N, C) here."""
+    x, reduced = importer.unpadded(node.input[0], node.op_type), node.op_type == "ReduceMean"
+    over = importer.integers(node, attributes, "axes") if reduced else (2, 3)
+    if len(importer.shape(x)) != 3 or sorted(x.axes[axis] for axis in over) != [2, 3]:
+        raise ModelFileError(f"{describe(node)} is not the mean over rows and columns, which is all that is supported.")
+    axes = x.axes if attributes.get("keepdims", 1) else NCHW[:2]
+    return OnnxValue(importer.add("global_avg_pool", node, (x.node,)), axes)
 
 
 def read_add(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:

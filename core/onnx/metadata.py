@@ -10,7 +10,7 @@ from typing import Any, Final
 from core.errors import ModelFileError
 from core.graph import Graph
 from core.ops.contract import Arrays
-from core.schema import Reader, SchemaError, divisor, listing, number, parse_json, record, text
+from core.schema import Reader, SchemaError, divisor, listing, number, parse_json, record, text, whole
 
 PREPROCESSING: Final = "preprocessing"
 CLASSES: Final = "class_names"
@@ -18,6 +18,7 @@ TEMPERATURE: Final = "temperature"
 CLASS_TEMPERATURES: Final = "class_temperatures"
 OFFSET: Final = "offset"
 VIEWS: Final = "views"
+SQUARE: Final = "square"
 LABELS: Final = "labels"
 """Key of the threshold of each label, if a photo may have several; the outputs are then probabilities."""
 
@@ -28,8 +29,8 @@ class Imported:
 
     graph ends with its logits; weights are float32 by full name; classes is empty and temperature 1 if the file does
     not state them; preprocessed: whether mean and deviation are the file's own; labels: the threshold of each label,
-    empty if a photo has one class; class_temperatures, offset, views: as in
-    `core.diagnosis.model_file.ModelFile`.
+    empty if a photo has one class; class_temperatures, offset, views, square: as in
+    `core.diagnosis.model_file.ModelFile`, whose source_side is square, or 0 if the file does not state it.
     """
 
     graph: Graph
@@ -41,6 +42,7 @@ class Imported:
     class_temperatures: tuple[float, ...] = ()
     offset: float = 0.0
     views: int = 1
+    square: int = 0
 
 
 def to_metadata(graph: Graph, classes: tuple[str, ...], temperature: float) -> dict[str, str]:
@@ -61,22 +63,20 @@ def read_statistics(metadata: Mapping[str, str]) -> tuple[tuple[float, ...], tup
     return None if found is None else (found["mean"], found["std"])
 
 
-def _read_classes(metadata: Mapping[str, str], count: int) -> tuple[str, ...]:
-    """Return the class names, empty if the file does not state them."""
+def read_use(metadata: Mapping[str, str], count: int, sigmoid: bool) -> dict[str, Any]:
+    """Return the fields of `Imported` that state how the outputs are used. Raises ModelFileError.
+
+    After a sigmoid, and alone, an output is a label, which needs a probability of 0.5 if the file has no thresholds.
+    """
     names: tuple[str, ...] = _read(metadata, CLASSES, listing(text)) or ()
     if names and not len(set(names)) == len(names) == count:
         raise ModelFileError(f"This file names {len(set(names))} classes, but its network has {count}.")
-    return names
-
-
-def read_use(metadata: Mapping[str, str], count: int) -> dict[str, Any]:
-    """Return the fields of `Imported` that state how the outputs are used. Raises ModelFileError."""
-    temperature = _read(metadata, TEMPERATURE, divisor)
+    labels = _read_numbers(metadata, LABELS, number, count) or (0.5,) * count * (sigmoid or count == 1)
     return {
-        "classes": _read_classes(metadata, count), "temperature": 1.0 if temperature is None else temperature,
-        "labels": _read_numbers(metadata, LABELS, number, count), "views": 2 if metadata.get(VIEWS) == "2" else 1,
+        "classes": names, "temperature": _read(metadata, TEMPERATURE, divisor) or 1.0, "labels": labels,
+        "views": 2 if metadata.get(VIEWS) == "2" else 1,
         "class_temperatures": _read_numbers(metadata, CLASS_TEMPERATURES, divisor, count),
-        "offset": _read(metadata, OFFSET, number) or 0.0,
+        "offset": _read(metadata, OFFSET, number) or 0.0, "square": _read(metadata, SQUARE, whole) or 0,
     }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from core.errors import ModelFileError
 from core.graph import PHOTO, Graph
 from core.onnx import layers, reshaping
 from core.onnx.importer import NCHW, Importer, OnnxValue, attributes_of, describe, to_array
-from core.onnx.metadata import LABELS, Imported, read_statistics, read_use
+from core.onnx.metadata import Imported, read_statistics, read_use
 from core.ops.builder import MAX_NODES, check, photo_node
 from core.ops.contract import Array
 from core.program import fold_batch_norm, fold_weights
@@ -25,7 +25,7 @@ _WINDOW: Final = ("auto_pad", "ceil_mode", "dilations", "kernel_shape", "pads", 
 
 RULES: Final[Mapping[str, tuple[layers.Rule, tuple[str, ...]]]] = {
     "Add": (layers.read_add, ()),
-    "AveragePool": (layers.read_average_pool, (*_WINDOW, "count_include_pad")),
+    "AveragePool": (layers.read_pool, (*_WINDOW, "count_include_pad")),
     "BatchNormalization": (layers.read_batch_norm, ("epsilon", "momentum", "spatial", "training_mode", "is_test")),
     "Clip": (layers.read_clip, ("min", "max")),
     "Concat": (reshaping.read_concat, ("axis",)),
@@ -33,12 +33,13 @@ RULES: Final[Mapping[str, tuple[layers.Rule, tuple[str, ...]]]] = {
     "Dropout": (layers.read_dropout, ("ratio", "seed", "is_test", "consumed_inputs")),
     "Flatten": (reshaping.read_flatten, ("axis",)),
     "Gemm": (layers.read_gemm, ("alpha", "beta", "transA", "transB")),
-    "GlobalAveragePool": (layers.read_global_average_pool, ()),
+    "GlobalAveragePool": (layers.read_average, ()),
     "HardSigmoid": (layers.read_hard_sigmoid, ("alpha", "beta")),
     "HardSwish": (layers.elementwise("hard_swish"), ()),
-    "MaxPool": (layers.read_max_pool, (*_WINDOW, "storage_order")),
+    "MaxPool": (layers.read_pool, (*_WINDOW, "storage_order")),
     "Mul": (layers.read_multiply, ()),
     "Pad": (reshaping.read_pad, ("mode", "pads", "value")),
+    "ReduceMean": (layers.read_average, ("axes", "keepdims", "noop_with_empty_axes")),
     "Relu": (layers.elementwise("relu"), ()),
     "Reshape": (reshaping.read_reshape, ("allowzero",)),
     "Sigmoid": (layers.elementwise("sigmoid"), ()),
@@ -61,7 +62,7 @@ def read_onnx(
     path: Path, *, mean: tuple[float, ...] = (), std: tuple[float, ...] = (), bgr: bool = False, image_size: int = 0,
     fold: bool = False,
 ) -> Imported:  # fmt: skip
-    """Read the network of an ONNX file up to its logits (a final softmax, or sigmoid over labels, is dropped).
+    """Read the network of an ONNX file up to its logits (a final softmax or sigmoid is dropped).
 
     mean, std: of photos in 0..1, in RGB order; by default the file's own, or ImageNet's. bgr: the network was trained
     on blue, green, red, so reverse the channels of its first filters. image_size: for files that do not state it.
@@ -102,7 +103,7 @@ def _read(
         if node.op_type != "Constant" and not node.input:
             raise ModelFileError(f"{describe(node)} has no input.")
         _convert(importer, node)
-    graph = check(_finish(importer, model.graph, model.graph.name or name, LABELS in metadata))
+    graph, last = _finish(importer, model.graph, model.graph.name or name)
     weights = {key: importer.weights[key] for key in graph.parameters()}
     if bgr:
         weights |= _reverse_channels(graph, weights)
@@ -111,7 +112,8 @@ def _read(
     for key, array in weights.items():  # damaged or diverged, with which every prediction would be NaN
         if not np.isfinite(array).all():
             raise ModelFileError(f"The weights {key} hold numbers that are not finite. Export the model again.")
-    return Imported(graph, weights, preprocessed=statistics is not None, **read_use(metadata, graph.classes))
+    use = read_use(metadata, graph.classes, last == "sigmoid")
+    return Imported(graph, weights, preprocessed=statistics is not None, **use)
 
 
 def _convert(importer: Importer, node: Any) -> None:
@@ -178,18 +180,18 @@ def _start(
     importer.values[inputs[0].name] = OnnxValue(PHOTO, axes)
 
 
-def _finish(importer: Importer, graph: Any, name: str, labels: bool) -> Graph:
-    """Return the graph up to its logits: the first output, without a final softmax, or sigmoid over `labels`."""
+def _finish(importer: Importer, graph: Any, name: str) -> tuple[Graph, str]:
+    """Return the graph up to its logits: the first output, without a final softmax or sigmoid, and the last op."""
     if not graph.output:
         raise ModelFileError("It has no output.")
     last = importer.value(graph.output[0].name)
-    output = last.node
-    if importer.nodes[output].op == ("sigmoid" if labels else "softmax"):
+    output, op = last.node, importer.nodes[last.node].op
+    if op in ("softmax", "sigmoid"):
         output = importer.nodes[output].inputs[0]
     if len(importer.nodes[output].shape) != 1 or last.image is not None:
         shape = importer.nodes[output].shape
         raise ModelFileError(f"Its output has the shape {shape}; only classifiers are supported.")
-    return importer.graph(name, output)
+    return check(importer.graph(name, output)), op
 
 
 def _reverse_channels(graph: Graph, weights: dict[str, Array]) -> dict[str, Array]:

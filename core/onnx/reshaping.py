@@ -47,8 +47,7 @@ def read_reshape(importer: Importer, node: Any, attributes: Attributes) -> OnnxV
 
 def read_unsqueeze(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """(N, C) as (N, C, 1, 1), which is (N, C) here."""
-    given = importer.constant(node, 1)
-    axes = tuple(attributes.get("axes", ())) if given is None else to_ints(given, f"The axes of {describe(node)}")
+    axes = importer.integers(node, attributes, "axes")
     if axes not in ((2, 3), (-2, -1)) or len(importer.shape(importer.value(node.input[0]))) != 1:
         raise ModelFileError(f"{describe(node)} at {axes} is not features as an image of one pixel, which is all that "
                              "is supported.")
@@ -78,8 +77,7 @@ def read_transpose(importer: Importer, node: Any, attributes: Attributes) -> Onn
 
 def read_pad(importer: Importer, node: Any, attributes: Attributes) -> OnnxValue:
     """Record the padding, which the next Conv takes over."""
-    given, filler = importer.constant(node, 1), importer.constant(node, 2)
-    pads = tuple(attributes.get("pads", ())) if given is None else to_ints(given, "pads")
+    pads, filler = importer.integers(node, attributes, "pads"), importer.constant(node, 2)
     value = float(attributes.get("value", 0.0)) if filler is None else to_number(filler, "value")
     x = importer.image(node.input[0], "Pad", pad=True)
     plain = attributes.get("mode", b"constant") == b"constant" and value == 0 and importer.constant(node, 3) is None

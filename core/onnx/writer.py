@@ -56,17 +56,15 @@ def write_quantised_onnx(
         if node.name != PHOTO:
             nodes += WRITERS[node.op](node, (*(names[i] for i in node.inputs), *owned), raw)
         names[node.name] = _store(node.name, raw, scales[node.name], nodes, initializers) if stored else raw
-    return _serialise(graph, nodes, [*initializers, *_constants_of(graph)], classes, temperature, more)
+    metadata = to_metadata(graph, classes, temperature) | dict(more or {})
+    return _serialise(graph, nodes, [*initializers, *_constants_of(graph)], metadata)
 
 
-def _serialise(
-    graph: Graph, nodes: list[Any], initializers: list[Any], classes: tuple[str, ...], temperature: float,
-    more: Mapping[str, str] | None = None,
-) -> bytes:  # fmt: skip
+def _serialise(graph: Graph, nodes: list[Any], initializers: list[Any], metadata: dict[str, str]) -> bytes:
     """Return a file with these nodes, from "photo" to "logits", or to "probabilities"."""
     height, width, channels = graph.photo_shape
     output = LOGITS
-    if more and LABELS in more:
+    if LABELS in metadata:
         output = PROBABILITIES
         nodes = [*nodes, helper.make_node("Sigmoid", [LOGITS], [output], output)]
     made = helper.make_graph(
@@ -76,7 +74,7 @@ def _serialise(
     model = helper.make_model(
         made, producer_name="LeafClinic", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
     )
-    helper.set_model_props(model, to_metadata(graph, classes, temperature) | dict(more or {}))
+    helper.set_model_props(model, metadata)
     return bytes(model.SerializeToString(deterministic=True))
 
 

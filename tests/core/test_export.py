@@ -9,16 +9,17 @@ import pytest
 
 from core import diagnose, export
 from core.config import RunConfig, to_dict
-from core.diagnosis.model_file import read_model
+from core.diagnosis.model_file import read_model, write_model
 from core.onnx import runtime
-from tests.helpers.models import write_small_model
+from tests.helpers.models import small_model
 from tests.helpers.tiny_photos import write_photos
 
 
 @pytest.fixture
 def model(tmp_path):
-    own = {"temperature": 0.8, "class_temperatures": (0.5, 2.0), "views": 2}
-    return write_small_model(tmp_path / "m.safetensors", ("brown", "green"), **own)
+    own = small_model(("brown", "green"), temperature=0.8, class_temperatures=(0.5, 2.0), views=2)
+    write_model(tmp_path / "m.safetensors", replace(own, source_side=11))
+    return tmp_path / "m.safetensors"
 
 
 def test_eight_bits_need_photos_and_tell_their_loss(model, tmp_path, capsys):

@@ -224,6 +224,7 @@ def test_what_cannot_be_done_is_refused_with_a_sentence():
     for broken, sentence in (
         (batch_for(graph, 3), "1 to 2 photos"),
         (PhotoBatch(good.photos[:1], good.augmentation, good.labels), "1 photos for 2 transforms"),
+        (replace(good, photos=good.photos / 255), "are not .photos, height, width, 3. of uint8"),
         (PhotoBatch(good.photos, good.augmentation * np.nan, good.labels), "finite"),
         (PhotoBatch(good.photos, good.augmentation, good.labels[:1]), "1 labels for 2 photos"),
         (PhotoBatch(good.photos, good.augmentation, good.labels, np.array([0, 2])), "are not within 0 to 1"),

@@ -14,6 +14,7 @@ from core.diagnosis.examination import Examiner
 from core.diagnosis.model_file import CALIBRATION
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE
+from core.errors import InputError
 from tests.helpers.models import predict, small_model
 from tests.helpers.squares import SIDE, squares
 
@@ -55,6 +56,9 @@ def test_an_examination_says_word_place_and_amount_also_of_odd_shapes_and_no_amo
     assert found.severity.leaf.shape == found.photo.shape[:2] == (SIDE, SIDE)
     found = examine(completed, *(np.zeros((h, w, 3), np.uint8) for h, w in ((1, 1), (3, 500), (97, 61))))
     assert all(each.verdict.word for each in found)
+    for photo in (np.zeros((9, 9), np.uint8), np.ones((9, 9, 3)), np.zeros((0, 9, 3), np.uint8)):
+        with pytest.raises(InputError, match="is .height, width, 3. of uint8 in RGB, not"):
+            examine(completed, photo)
     (found,) = examine(refusing_from(completed, 0.0), squares(1, 5).photos[0])
     assert found.verdict.word == NO_LEAF
     assert not found.severity.leaf.any()

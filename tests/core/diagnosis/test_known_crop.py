@@ -46,7 +46,7 @@ def test_crops_are_those_of_the_classes_and_found_by_name():
 def test_every_prediction_and_the_command_are_for_the_known_crop(tmp_path, capsys):
     photos = np.random.default_rng(0).integers(0, 256, (5, 16, 16, 3), np.uint8)
     model = small_model(CLASSES, 16)
-    with closing(Predictor(model)) as plain, closing(Predictor(model, known_crop="bean")) as known:
+    with closing(Predictor(model)) as plain, closing(Predictor(model, known_crop="Bean")) as known:
         stated = np.stack([p.probabilities for p in plain.predict_calibrated(photos)])
         want, _ = DecisionRule(CLASSES, None, crop="bean").restrict(stated, 0.0)
         assert np.array_equal(np.stack([p.probabilities for p in known.predict_calibrated(photos)]), want)

@@ -1,6 +1,8 @@
 """Two views of a photo: every output is the mean over the photo and its mirror image, held against float64."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 
 import cv2
@@ -56,6 +58,14 @@ def test_every_output_is_the_mean_of_both_views_and_maps_are_turned_back(name, b
     assert_close(got[node], (plain_map + mirrored_map[:, :, ::-1]) / 2, 1e-4)
 
 
+def test_threads_that_share_a_predictor_get_the_outputs_of_their_photos():
+    photos = squares(8, 33)
+    with closing(Predictor(model("squeezenet1_1", 33))) as predictor, ThreadPoolExecutor(4) as pool:
+        wanted = [predictor.predict(photo[None])["logits"] for photo in photos]
+        got = pool.map(lambda i: predictor.predict(photos[i % 8][None])["logits"], range(80))
+        assert all(np.array_equal(logits, wanted[i % 8]) for i, logits in enumerate(got))
+
+
 @pytest.mark.parametrize("side", [1, 16, 17, 23, 40])
 def test_a_photo_of_any_side_and_its_mirror_image_get_the_same_answer(side):
     photos = squares(3, side)
@@ -80,13 +90,11 @@ def test_diagnosis_evaluation_and_examination_say_the_same(tmp_path, temperature
     paths = [str(tmp_path / f"{i}.png") for i in range(3)]
     for path, photo in zip(paths, photos, strict=True):
         cv2.imwrite(path, photo[..., ::-1])
-    predictor, examiner = Predictor(one, batch=2), Examiner(one)
-    said = [guess.probability for found in predictor.diagnose(paths) for guess in found.top]
-    examined = [examiner.examine(photo, crop=False).prediction.probabilities for photo in photos]
-    answered = [answer.probabilities for answer in predictor.predict_calibrated(photos)]
-    seen, stated = compute_outputs(predictor, photos).logits, predictor.probabilities(photos)
-    predictor.close()
-    examiner.close()
+    with closing(Predictor(one, batch=2)) as predictor, closing(Examiner(one)) as examiner:
+        said = [guess.probability for found in predictor.diagnose(paths) for guess in found.top]
+        examined = [examiner.examine(photo, crop=False).prediction.probabilities for photo in photos]
+        answered = [answer.probabilities for answer in predictor.predict_calibrated(photos)]
+        seen, stated = compute_outputs(predictor, photos).logits, predictor.probabilities(photos)
     assert_close(np.reshape(said, (3, 3)), -np.sort(-wanted, axis=1), 1e-4)
     for got in (examined, answered, stated, state_probabilities(one, seen)):
         assert_close(np.array(got), wanted, 1e-4)

@@ -54,11 +54,13 @@ def test_every_opset_from_7_to_the_newest_is_read(opset, tmp_path):
     assert_close(forward(imported.graph, imported.weights, photos)[imported.graph.output], wanted, 1e-5)
 
 
-def test_a_softmax_at_the_end_and_parts_that_the_output_does_not_need_are_left_out(tmp_path):
-    dense = node("Gemm", "f dw db", "z", transB=1)
-    nodes = [STRIDED, node("Flatten", "c", "f"), dense, node("Softmax", "z", "y", axis=-1)]
+@pytest.mark.parametrize(("last", "labels"), [("Softmax", ()), ("Sigmoid", (0.5,) * 4)])
+def test_what_follows_the_logits_and_parts_that_the_output_does_not_need_are_left_out(last, labels, tmp_path):
+    nodes = [STRIDED, node("Flatten", "c", "f"), node("Gemm", "f dw db", "z", transB=1), node(last, "z", "y")]
     imported = read(model(nodes, CONV | DENSE), tmp_path)
     assert [n.op for n in imported.graph.nodes] == ["photo", "conv2d", "flatten", "dense"]
+    assert imported.labels == labels  # after a sigmoid, and alone, an output is the probability of a label
+    assert read(model([node("Conv", "x w", "last"), *HEAD], {"w": weights(1, 3, 1, 1)}), tmp_path).labels == (0.5,)
     nodes = [node("Conv", "x w b", "last"), node("Conv", "x w b", "unused"), *HEAD]
     imported = read(model(nodes, CONV), tmp_path)
     assert len(imported.weights) == 2
@@ -119,6 +121,7 @@ REFUSED = {
         "another axis than"),
     "unsqueeze at another axis": (model([node("GlobalAveragePool", "x", "a"), node("Unsqueeze", "a axes", "last"),
         *HEAD], {"axes": np.array([0], I64)}), "image of one pixel"),
+    "mean over channels": (model([node("ReduceMean", "x", "last", axes=[1, 2]), *HEAD]), "the mean over rows"),
     "pad before a pool": (model([node("Pad", "x p", "q"), node("MaxPool", "q", "last", kernel_shape=[2, 2]), *HEAD],
         {"p": np.array([0, 0, 1, 1, 0, 0, 1, 1], I64)}), "A Pad before MaxPool is not supported"),
     "pad of ones": (model([node("Pad", "x p one", "q"), node("Conv", "q w", "last"), *HEAD],
@@ -141,12 +144,12 @@ REFUSED = {
     "stated size": (with_tensor(huge_tensor(raw_data=b"1234")), "values of w cannot be read"),
     "stated size without numbers": (with_tensor(huge_tensor()), "values of w cannot be read"),
     "numbers in another file": (with_tensor(TensorProto(name="w", dims=[1], data_type=1,
-        data_location=TensorProto.EXTERNAL)), "in another file"),
+        data_location=TensorProto.EXTERNAL)), "external_data=False"),
     "numbers of a strange kind": (with_tensor(TensorProto(name="w", dims=[0], data_type=99)), "of type"),
     "unknown attribute": (model([node("Relu", "x", "last", slope=1.0), *HEAD]), "the attribute 'slope'"),
     "training batch norm": (model([node("Conv", "x w b", "c"),
         node("BatchNormalization", "c s o m v", "last", training_mode=1), *HEAD], CONV | NORM, opset=15),
-        "of a kind that is not supported"),
+        "Export it for inference"),
     "weights that are no numbers": (model([node("Conv", "x w", "last"), *HEAD],
         {"w": np.full((2, 3, 1, 1), np.nan, F32)}), "are not finite"),
     "weights that overflow": (model([node("Relu", "x", "last"), HEAD[0], node("Flatten", "g", "f"),
