@@ -1,9 +1,11 @@
 """One step in parts is the step of the whole batch, and tells which photos come next."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 
+from core.communicator import SINGLE
 from core.device import Optimizer, PhotoBatch
 from core.models.architectures import build
 from core.ops.builder import with_loss
@@ -78,10 +80,12 @@ def test_a_batch_of_one_part_is_a_step_of_the_plans_own(monkeypatch):
     assert rates == [0.1]
     assert len(plan.announced.labels) == 5
     monkeypatch.setattr(plan, "gradients", lambda: {"conv1.weight": np.ones(1), "dense1.weight": np.full(1, np.inf)})
-    assert find_broken_layer(plan, build("cnn", 5, 28, dropout=0.4), batch, "cpu", None) == "dense1"
+    probed = (plan, build("cnn", 5, 28, dropout=0.4), batch, "cpu", None)
+    others = [SimpleNamespace(gather_values=lambda own, other=other: [own, other]) for other in ("loss", "conv2")]
+    assert [find_broken_layer(*probed, ranks) for ranks in (SINGLE, *others)] == ["dense1", "dense1", "conv2"]
     plan.load({name: array * np.float32(np.nan) for name, array in plan.weights().items()})
     assert not start_step(plan, batch, 0.1)().is_finite
-    assert find_broken_layer(plan, build("cnn", 5, 28, dropout=0.4), batch, "cpu", None) == "conv1"
+    assert find_broken_layer(*probed, SINGLE) == "conv1"
     assert ["The last checkpoint" in str(diverged(3, 1.0, "conv", name)) for name in ("x", "")] == [True, False]
     assert int(plan.state()["step"]) == 1
 
