@@ -139,6 +139,8 @@ def find_broken_layer(
                   for name, values in probe.predict(with_photos(part, photos)).items() if not np.isfinite(values).all()}
     finally:
         probe.close()
-    reached = [name.rpartition(".")[0] for name, array in plan.gradients().items() if not np.isfinite(array).all()]
+    with np.errstate(all="ignore"):  # the norm overflows before the gradient does
+        reached = [name.rpartition(".")[0] for name, array in plan.gradients().items()
+                   if not np.isfinite(np.square(array).sum())]
     own = next((name for name in names if name in broken), (reached or ["loss"])[-1])
     return min(ranks.gather_values(own), key=[*names, "loss"].index)

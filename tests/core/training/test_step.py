@@ -79,7 +79,7 @@ def test_a_batch_of_one_part_is_a_step_of_the_plans_own(monkeypatch):
     start_step(plan, batch, 0.1, batch_for(plan.graph, 7, seed=8))()
     assert rates == [0.1]
     assert len(plan.announced.labels) == 5
-    monkeypatch.setattr(plan, "gradients", lambda: {"conv1.weight": np.ones(1), "dense1.weight": np.full(1, np.inf)})
+    monkeypatch.setattr(plan, "gradients", lambda: {"conv1.weight": np.ones(1), "dense1.weight": np.full(1, 1e30, "f")})
     probed = (plan, build("cnn", 5, 28, dropout=0.4), batch, "cpu", None)
     others = [SimpleNamespace(gather_values=lambda own, other=other: [own, other]) for other in ("loss", "conv2")]
     assert [find_broken_layer(*probed, ranks) for ranks in (SINGLE, *others)] == ["dense1", "dense1", "conv2"]
