@@ -25,6 +25,7 @@ from core.errors import DataError, StorageError
 from tests.helpers.photo_files import corners, encode, jpeg, leaf_folder, png_header_only
 
 SIDE = 24
+PIPE = getattr(os, "mkfifo", None)
 
 
 @pytest.fixture
@@ -206,9 +207,6 @@ def test_a_disk_that_is_too_small_or_fills_up_on_the_way_gives_a_sentence_and_a_
     assert_sound(*fill(photos, tmp_path / "store"))
 
 
-PIPE = getattr(os, "mkfifo", None)
-
-
 @pytest.mark.parametrize(("ending", "harm"), [
     ("index", lambda data: b""), ("index", lambda data: data[: len(data) // 2]), ("index", None),
     ("index", lambda data: b"PK\3\4" + os.urandom(200)), ("photos", lambda data: b"123"), ("photos", None),
@@ -258,11 +256,9 @@ cache.open_cache(open_folder(Path(sys.argv[1])), 24, folder=sys.argv[2], threads
 def test_a_kill_at_any_moment_leaves_a_cache_that_is_sound(tmp_path):
     photos = leaf_folder(tmp_path / "photos", each=60)
     store = tmp_path / "store"
-    generator = random.Random(1)
-    killed = 0
+    generator, killed = random.Random(1), 0
     for _ in range(5):
-        command = [sys.executable, "-c", FILL, str(photos), str(store)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        process = subprocess.Popen([sys.executable, "-c", FILL, str(photos), str(store)], stdout=subprocess.PIPE)
         process.stdout.readline()
         time.sleep(generator.uniform(0, 0.06))
         process.send_signal(signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM)
