@@ -32,7 +32,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
 def read_arrays(path: Path) -> dict[str, Array] | None:
     """The arrays; None if the file is missing or damaged."""
     try:
-        raw = path.read_bytes()
+        raw = path.read_bytes() if path.is_file() else b""  # reading a pipe would wait for ever
     except OSError:
         return None
     mark, body = raw[:_MARK], raw[_MARK:]

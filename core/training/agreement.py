@@ -28,7 +28,7 @@ LOCAL: Final = ("cache", "out", "name", "threads", "gpus")
 def check_ranks(setup: Setup) -> None:
     """Raise InputError where a rank has another version, other settings or other photos than rank 0."""
     settings = {name: value for name, value in to_dict(setup.config).items() if name not in LOCAL}
-    own = {"version": __version__, "photos and split": setup.fingerprint, "device": setup.device, **settings}
+    own = {"version": __version__, "device": setup.device, **settings, "photos and split": setup.fingerprint}
     found = setup.communicator.gather_values(own)
     for rank, other in enumerate(found):
         for name in own:

@@ -11,6 +11,7 @@ from typing import cast
 
 import numpy as np
 
+from core.communicator import Communicator
 from core.device import Optimizer, PhotoBatch, Plan, StepResult
 from core.errors import TrainingDiverged
 from core.graph import Graph
@@ -122,23 +123,22 @@ def diverged(step: int, loss: float, layer: str, checkpoint: str) -> TrainingDiv
     )
 
 
-def find_broken_layer(plan: Plan, graph: Graph, batch: PhotoBatch, device: str, photos: Array) -> str:
-    """The first layer whose output on this batch is not finite, else the one whose gradient is not.
+def find_broken_layer(
+    plan: Plan, graph: Graph, batch: PhotoBatch, device: str, photos: Array, ranks: Communicator
+) -> str:
+    """The first layer whose output on the share of any rank is not finite, else the one whose gradient is not.
 
     The forward pass is computed again by a plan that returns every layer's output; photos: what `index` refers to.
     """
-    batch = replace(batch, targets=None)  # an inference plan has no loss
     names = [node.name for node in graph.nodes[1:]]
     probe = compile_plan(graph, device=device, batch=plan.batch, outputs=names, optimizer=Optimizer())
     try:
         probe.load(plan.weights())
-        for part in split_batch(batch, plan.batch):
-            values = probe.predict(with_photos(part, photos))
-            for name in names:
-                if name in values and not np.isfinite(values[name]).all():
-                    return name
+        broken = {name for part in split_batch(replace(batch, targets=None), plan.batch)  # it has no loss
+                  for name, values in probe.predict(with_photos(part, photos)).items() if not np.isfinite(values).all()}
     finally:
         probe.close()
-    gradients = plan.gradients()
-    broken = [name for name, array in gradients.items() if not np.isfinite(array).all()]
-    return broken[-1].rpartition(".")[0] if broken else "loss"
+    reached = [name.rpartition(".")[0] for name, array in plan.gradients().items()
+               if not np.abs(array).max() < 1e15]  # NaN, or too large for a norm in float32
+    own = next((name for name in names if name in broken), (reached or ["loss"])[-1])
+    return min(map(str, ranks.gather_values(own)), key=[*names, "loss"].index)

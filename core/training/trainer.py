@@ -257,7 +257,7 @@ class _Run:
             while self._running:
                 self._running.popleft().wait()
                 plan.gradient(step.batch)  # that of the later step took its place
-            layer = find_broken_layer(plan, self.setup.graph, step.batch, self.setup.device, loader.photos)
+            layer = find_broken_layer(plan, self.setup.graph, step.batch, self.setup.device, loader.photos, self._ranks)
             kept = str(self.path / LAST) if (self.path / LAST).exists() else ""
             raise diverged(before.step + 1, result.loss, layer, kept)
         seconds = time.monotonic() - self._begun

@@ -25,6 +25,7 @@ from core.errors import DataError, StorageError
 from tests.helpers.photo_files import corners, encode, jpeg, leaf_folder, png_header_only
 
 SIDE = 24
+PIPE = getattr(os, "mkfifo", None)
 
 
 @pytest.fixture
@@ -210,15 +211,15 @@ def test_a_disk_that_is_too_small_or_fills_up_on_the_way_gives_a_sentence_and_a_
     ("index", lambda data: b""), ("index", lambda data: data[: len(data) // 2]), ("index", None),
     ("index", lambda data: b"PK\3\4" + os.urandom(200)), ("photos", lambda data: b"123"), ("photos", None),
     ("photos", lambda data: data + b"half a photo that was written when the power went"),
-    ("index", lambda data: data[:99] + bytes([data[99] ^ 1]) + data[100:]),
+    ("index", lambda data: data[:99] + bytes([data[99] ^ 1]) + data[100:]), ("index", PIPE), ("photos", PIPE),
 ])  # fmt: skip
 def test_a_harmed_cache_is_repaired_also_where_a_photo_is_new(photos, tmp_path, ending, harm):
     fill(photos, tmp_path / "store")
     (file,) = (tmp_path / "store").rglob(f"*.{ending}")
-    if harm is None:
-        file.unlink()
-    else:
-        file.write_bytes(harm(file.read_bytes()))
+    content = file.read_bytes()
+    file.unlink()
+    if harm is not None:
+        harm(file) if harm is PIPE else file.write_bytes(harm(content))
     (photos / "rust" / "new.png").write_bytes(encode(corners(), ".png"))
     assert_sound(*fill(photos, tmp_path / "store"))
     assert len(list((tmp_path / "store").rglob("*.photos"))) == 1
@@ -255,11 +256,9 @@ cache.open_cache(open_folder(Path(sys.argv[1])), 24, folder=sys.argv[2], threads
 def test_a_kill_at_any_moment_leaves_a_cache_that_is_sound(tmp_path):
     photos = leaf_folder(tmp_path / "photos", each=60)
     store = tmp_path / "store"
-    generator = random.Random(1)
-    killed = 0
+    generator, killed = random.Random(1), 0
     for _ in range(5):
-        command = [sys.executable, "-c", FILL, str(photos), str(store)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        process = subprocess.Popen([sys.executable, "-c", FILL, str(photos), str(store)], stdout=subprocess.PIPE)
         process.stdout.readline()
         time.sleep(generator.uniform(0, 0.06))
         process.send_signal(signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM)

@@ -64,7 +64,7 @@ def test_a_run_that_any_rank_stopped_resumes_with_the_same_bits(found):
 
 def test_another_number_of_ranks_is_told_on_resume_and_ranks_with_other_settings_are_refused_by_name(found):
     assert any(f"ranks 1 instead of {RANKS}" in text for text in found["changed"]), found["changed"]
-    assert found["refused"].startswith(f"Rank {RANKS - 1} has another value of 'learning_rate' than rank 0: 0.5")
+    assert found["refused"].startswith(f"Rank {RANKS - 1} has another value of 'seed' than rank 0: 5 ")
 
 
 BEGIN = """

@@ -1,6 +1,7 @@
 """One step in parts is the step of the whole batch, and tells which photos come next."""
 
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 
@@ -63,25 +64,25 @@ def test_parts_of_a_ranks_share_keep_their_places_in_the_batch():
 
 def test_batches_come_with_the_one_after():
     batches = [PhotoBatch(None, np.zeros(0), np.array([i])) for i in range(3)]
-    pairs = list(pair_with_next(iter(batches)))
-    numbers = [(int(a.labels[0]), None if b is None else int(b.labels[0])) for a, b in pairs]
+    numbers = [(int(a.labels[0]), b and int(b.labels[0])) for a, b in pair_with_next(iter(batches))]
     assert numbers == [(0, 1), (1, 2), (2, None)]
     assert list(pair_with_next([])) == []
 
 
 def test_a_batch_of_one_part_is_a_step_of_the_plans_own(monkeypatch):
     plan, batch = plan_of(5, 5)
-    rates = []
-    step = plan.start_step
+    rates, step = [], plan.start_step
     monkeypatch.setattr(plan, "start_step", lambda part, rate, share: rates.append(rate) or step(part, rate, share))
     start_step(plan, batch, 0.1, batch_for(plan.graph, 7, seed=8))()
     assert rates == [0.1]
     assert len(plan.announced.labels) == 5
-    monkeypatch.setattr(plan, "gradients", lambda: {"conv1.weight": np.ones(1), "dense1.weight": np.full(1, np.inf)})
-    assert find_broken_layer(plan, build("cnn", 5, 28, dropout=0.4), batch, "cpu", None) == "dense1"
+    monkeypatch.setattr(plan, "gradients", lambda: {"conv1.weight": np.ones(1), "dense1.weight": np.full(1, 1e30, "f")})
+    probed = (plan, build("cnn", 5, 28, dropout=0.4), batch, "cpu", None)
+    others = [Mock(gather_values=lambda own, other=other: [own, other]) for other in ("loss", "conv2")]
+    assert [find_broken_layer(*probed, ranks) for ranks in others] == ["dense1", "conv2"]
     plan.load({name: array * np.float32(np.nan) for name, array in plan.weights().items()})
     assert not start_step(plan, batch, 0.1)().is_finite
-    assert find_broken_layer(plan, build("cnn", 5, 28, dropout=0.4), batch, "cpu", None) == "conv1"
+    assert find_broken_layer(*probed, Mock(gather_values=lambda own: [own])) == "conv1"
     assert ["The last checkpoint" in str(diverged(3, 1.0, "conv", name)) for name in ("x", "")] == [True, False]
     assert int(plan.state()["step"]) == 1
 
