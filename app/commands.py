@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QUndoGroup
@@ -29,6 +30,9 @@ from app.widgets.parts import Slot, confirm, open_file
 from core import __version__
 from core.data.manifest import is_manifest
 from core.data.photo_format import EXTENSIONS
+
+FEW: Final = 10
+"""Results that are diagnosed again in about a second: closing does not ask about them."""
 
 
 class WindowCommands(QObject):
@@ -205,7 +209,8 @@ class WindowCommands(QObject):
         training, work = self._training, self._work()
         if work and not self._quitting:
             more = " ".join(dict.fromkeys(work.values()))
-            if not confirm(self._window, " ".join(work), more, tr("Stop and close")):
+            export = self._window.actions_.export_html if self._unsaved() else None
+            if not confirm(self._window, " ".join(work), more, tr("Close"), export):
                 return False
             self._quitting = training.busy
             training.stop()
@@ -220,9 +225,15 @@ class WindowCommands(QObject):
             work[tr("A file is being saved.")] = lost
         if diagnosis.has_process and (waiting := diagnosis.progress[0]):
             work[count(waiting, "{n} photo is not diagnosed yet.", "{n} photos are not diagnosed yet.")] = lost
-        if diagnosis.rows.present and diagnosis.plants.chosen not in ({}, diagnosis.plants.exported):
-            work[tr("Plants grouped by hand are not exported.")] = lost
+        if unsaved := self._unsaved():
+            text = count(unsaved, "{n} result is not exported.", "{n} results are not exported.")
+            work[text] = tr("Only exported results are kept.")
         return work
+
+    def _unsaved(self) -> int:
+        """How many results are not exported; 0 for a few without a plant that was grouped by hand."""
+        unsaved = self._diagnosis.contents(self._diagnosis.rows.present) - self._diagnosis.exported
+        return len(unsaved) if len(unsaved) > FEW or any(plant for _, _, plant in unsaved) else 0
 
     def _on_closing(self) -> None:
         self._settings.set("geometry", self._window.saveGeometry())

@@ -124,8 +124,8 @@ def test_the_window_goes_on_and_opens_what_was_written(program, results, qtbot, 
     assert panel.notice.isVisible() or panel.notice.do.text() == "Cancel"
     answers.reply = QMessageBox.StandardButton.Cancel
     program.window.close()
-    asked = ["A file is being saved. Plants grouped by hand are not exported. Unfinished work is lost."]
-    assert (answers, program.window.isVisible()) == (asked, True)
+    assert (len(answers), program.window.isVisible()) == (1, True)
+    assert answers[0].startswith("A file is being saved. 3 results are not exported. Unfinished work is lost. Only")
     qtbot.waitUntil(lambda: not program.exports.has_process)
     assert panel.notice.text.text() == f"Saved to {target}"
     assert [call.args[0].message() for call in heard.call_args_list] == ["Saving diagnoses.html…", f"Saved to {target}"]
@@ -139,9 +139,29 @@ def test_the_window_goes_on_and_opens_what_was_written(program, results, qtbot, 
     qtbot.waitUntil(lambda: not program.exports.has_process)
     assert sorted(path.name for path in tmp_path.glob("*.csv")) == ["second.csv", "third.csv"], "each in its turn"
     assert "lost.csv could not be saved" in panel.notice.text.text()
-    program.diagnosis.remove(results[:1])
     program.window.close()
-    assert (answers, program.window.isVisible()) == (asked, False)
+    assert (len(answers), program.window.isVisible()) == (1, False)
+
+
+def test_closing_asks_about_results_that_no_file_has(program, results, qtbot, tmp_path, monkeypatch):
+    """Those that a filter hid are in no file; the dialog's third button exports them."""
+
+    def execute(box):
+        asked.append(box.text())
+        next(one for one in box.buttons() if one.text() == "Export report…").click()
+
+    asked, panel = [], program.window.go("diagnose")
+    program.diagnosis.rows.append([replace(results[0], id=at, path=f"/photos/{at}.png") for at in range(13)])
+    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: (str(tmp_path / f"{len(asked)}.html"), ""))
+    monkeypatch.setattr(QMessageBox, "exec", execute)
+    panel.search.setText("0.png")
+    program.window.actions_.export_html.trigger()
+    for closed in (False, True):
+        qtbot.waitUntil(lambda many=1 + closed: len(list(tmp_path.glob("*.html"))) == many)
+        qtbot.waitUntil(lambda: not program.exports.has_process)
+        panel.search.clear()
+        program.window.close()
+        assert (asked, program.window.isHidden()) == (["11 results are not exported."], closed)
 
 
 def write_small_run(folder, photos):
