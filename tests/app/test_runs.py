@@ -14,10 +14,11 @@ from app import paths
 from app.panels.train.curves import CurvesPane
 from app.panels.train.runs import RunsPane
 from app.project import MANIFEST, Edits, dataset_name, write_edits
-from app.viewmodels.runs import Curve, RunView, list_runs, read_run
+from app.viewmodels.runs import Curve, RunView, delete_run, list_runs, read_run
 from app.viewmodels.training import State
 from app.widgets.curve_plot import CurvePlot, rounded_range
 from app.widgets.notice import Notice
+from core.errors import InputError
 from core.training.events import LOG, EpochDone, RunFinished, RunStarted, StepDone, to_line
 from core.training.run_folder import RunFolder
 
@@ -263,3 +264,10 @@ def test_the_active_run_is_neither_resumed_nor_deleted_nor_called_stopped(qtbot,
     pane._on_selection()
     assert table.model().index(row, state).data() == "running"
     assert (pane._resume.isEnabled(), pane._delete.isEnabled()) == (False, False)
+    going[0], elsewhere = "", RunFolder(runs / "one")
+    pane.show()
+    assert table.currentIndex().siblingAtColumn(state).data() == "running", "in another process"
+    assert (pane._resume.isEnabled(), pane._delete.isEnabled()) == (False, False)
+    with pytest.raises(InputError, match="Another process is training"):
+        delete_run(runs / "one")
+    elsewhere.release()

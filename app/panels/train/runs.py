@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from PySide6.QtCore import Signal
+from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QInputDialog, QPushButton, QWidget
 
 from app.translation import count, tr
@@ -16,7 +17,7 @@ from app.viewmodels.runs import RunSummary, delete_run, list_runs, rename_run
 from app.widgets.layouts import TAB, Flow, column, holding, stack
 from app.widgets.parts import EmptyPlace, button, confirm, open_file
 from app.widgets.table_view import Table
-from core.errors import StorageError
+from core.errors import LeafClinicError, StorageError
 from core.percent import percent
 
 
@@ -62,6 +63,10 @@ class RunsPane(QWidget):
         self._stack.setCurrentIndex(1 if runs else 0)
         self._on_selection()
 
+    def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 (Qt's name)
+        """Other programs may have started runs, too."""
+        self.refresh()
+
     def selected_runs(self) -> list[RunSummary]:
         return self.table.selected_rows()
 
@@ -84,12 +89,13 @@ class RunsPane(QWidget):
 
     def _on_selection(self) -> None:
         runs: Sequence[RunSummary] = self.selected_runs()
-        self._resume.setEnabled(len(runs) == 1 and not runs[0].finished and not self._going())
+        free = not any(run.running or run.folder == self._going() for run in runs)
+        self._resume.setEnabled(len(runs) == 1 and free and not runs[0].finished and not self._going())
         self._diagnose.setEnabled(len(runs) == 1 and bool(runs[0].model_path))
         self._result.setEnabled(len(runs) == 1 and runs[0].finished)
         self._over.setEnabled(bool(runs))
         self._rename.setEnabled(len(runs) == 1)
-        self._delete.setEnabled(bool(runs) and self._going() not in {run.folder for run in runs})
+        self._delete.setEnabled(bool(runs) and free)
         self._show.setEnabled(len(runs) == 1)
 
     def _on_over(self) -> None:
@@ -115,14 +121,14 @@ class RunsPane(QWidget):
         try:
             for run in runs:
                 delete_run(Path(run.folder))
-        except StorageError as error:
+        except LeafClinicError as error:
             self.refused.emit(str(error))
         self.refresh()
 
 
 def _columns(going: Callable[[], str]) -> list[Column]:
     def state(run: RunSummary) -> str:
-        if run.folder == going():
+        if run.running or run.folder == going():
             return tr("running")
         return tr("finished") if run.finished else tr("can be resumed")
 
