@@ -9,6 +9,7 @@ from PySide6.QtCore import QPointF, QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QFont, QImage, QMouseEvent, QPainter, QPainterPath, QPaintEvent, QPen, QPixmap
 from PySide6.QtWidgets import QWidget
 
+from app.task import Task
 from app.translation import tr
 from app.viewmodels.thumbnails import Thumbnails, decode
 from app.widgets.layouts import column, row
@@ -218,12 +219,16 @@ class PhotoDialog(Dialog):
 
     def __init__(self, parent: QWidget, path: str, title: str) -> None:
         super().__init__(parent, title, 900, 760)
-        view = PhotoView(title)
-        picture = decode(path, LARGE, whole=True)
-        view.show_photo(picture)
+        self._view = PhotoView(title)
         where = label(path, "caption", wrap=True)
         where.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         buttons = row(None, button(tr("Close"), self.reject))
-        unreadable = label(tr("This photo cannot be read. It may have been moved or deleted."), "warning")
-        missing = [unreadable] if picture.isNull() else []
-        self.setLayout(column(label(title, "heading"), *missing, (view, 1), where, buttons, margins=None))
+        self._unreadable = label(tr("This photo cannot be read. It may have been moved or deleted."), "warning")
+        self._unreadable.hide()
+        head = label(title, "heading")
+        self.setLayout(column(head, self._unreadable, (self._view, 1), where, buttons, margins=None))
+        Task(lambda *_: decode(path, LARGE, whole=True), parent, done=self._on_decoded)
+
+    def _on_decoded(self, photo: QImage) -> None:
+        self._view.show_photo(photo)
+        self._unreadable.setVisible(photo.isNull())

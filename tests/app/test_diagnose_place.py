@@ -1,6 +1,7 @@
 """The Diagnose page without a network: the slider updates verdicts, the brush edits masks, the report shows both."""
 
 import json
+import threading
 from dataclasses import replace
 from unittest.mock import Mock, patch
 
@@ -208,14 +209,18 @@ def test_the_whole_photo_is_shown_with_what_was_looked_at(panel, model, qtbot, t
     assert len(colours_of(view.grab().copy(0, 0, 140, 60))) == 1, "a map of no photo"
 
 
-def test_a_photo_opens_large_by_double_click_and_by_the_keyboard(panel, qtbot):
+def test_a_photo_opens_large_by_double_click_and_by_the_keyboard(panel, qtbot, monkeypatch):
+    decoding = threading.Event()  # a photo of 50 megapixels takes seconds: the window does not wait
+    monkeypatch.setattr("app.widgets.photo_view.decode", lambda *_, **__: decoding.wait(9) and QImage())
     panel.table.selectRow(1)
     qtbot.mouseDClick(panel.detail.photo, Qt.MouseButton.LeftButton)
     qtbot.keyClick(panel.table, Qt.Key.Key_Return)
     shown = panel.findChildren(PhotoDialog)
     assert [dialog.windowTitle() for dialog in shown] == ["Early blight of tomato"] * 2
-    for dialog in shown:
-        dialog.reject()
+    shown[0].reject()
+    decoding.set()
+    qtbot.waitUntil(lambda: shown[1]._unreadable.isVisible())
+    shown[1].reject()
 
 
 @pytest.mark.parametrize("sorted_by", [-1, 1])
