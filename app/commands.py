@@ -53,7 +53,7 @@ class WindowCommands(QObject):
         crash.reported.connect(window.show_error)
         first.asked.connect(self._on_second_start)
         link = tr("A picture of a web page cannot be dropped here. Copy it there and paste it, or save it as a file.")
-        window.dropped.connect(Slot(self, lambda data: self.open(photos.receive(data, link))).call)
+        window.dropped.connect(Slot(self, lambda data: photos.receive(data, self.open, link)).call)
         window.may_close = self._may_close
         window.closing.connect(self._on_closing)
         document.opened.connect(self._on_opened)
