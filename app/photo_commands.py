@@ -153,11 +153,8 @@ class PhotoCommands(QObject):
             self._window.page(self._window.current).notice.alarm(none)
 
     def _on_saved(self, path: Path, use: Callable[[list[str]], None], fine: bool) -> None:
-        if fine:
-            use([str(path)])
-            return
-        text = tr("The picture could not be saved in {folder}. Free disk space there.", folder=path.parent)
-        self._window.page(self._window.current).notice.alarm(text)
+        none = tr("The picture could not be saved in {folder}. Free disk space there.", folder=path.parent)
+        use([str(path)]) if fine else self._window.page(self._window.current).notice.alarm(none)
 
     def _on_camera(self) -> None:
         from app.widgets.dialogs import CameraDialog

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.project import dataset_name
-from core.data.file_lock import is_locked
 from core.device import KernelTime
 from core.diagnosis.model_identity import BEST, CONFIG
 from core.schema import mapping, parse_json
@@ -184,7 +183,7 @@ class RunSummary:
     """One row of the list.
 
     `name`: of the folder, or given by the user; `dataset`: the training photos; `accuracy`: on the validation photos
-    after the best epoch; `test`: on the test photos; None if unknown; `running`: a process trains in the folder.
+    after the best epoch; `test`: on the test photos; None if unknown.
     """
 
     folder: str
@@ -196,7 +195,6 @@ class RunSummary:
     accuracy: float | None
     test: float | None
     finished: bool
-    running: bool
     model_path: str
 
 
@@ -239,8 +237,6 @@ def read_run(folder: Path) -> RunView:
 
 
 def _summary(folder: Path, config: dict[str, Any]) -> RunSummary:
-    from core.training.run_folder import LOCK
-
     found: list[events.Event] = []
     with suppress(OSError):
         found += events.read_events(folder / events.LOG, (events.RunStarted, events.RunFinished))
@@ -257,7 +253,6 @@ def _summary(folder: Path, config: dict[str, Any]) -> RunSummary:
         test=ended[-1].test_accuracy if ended else None,
         accuracy=next((float(e["validation_accuracy"]) for e in reversed(epochs) if e["best"] == "True"), None),
         finished=bool(ended) and ended[-1].reason != "stopped",
-        running=(folder / LOCK).is_file() and is_locked(folder / LOCK),
         model_path=str(best) if best.is_file() else "",
     )
 

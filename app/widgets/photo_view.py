@@ -219,16 +219,14 @@ class PhotoDialog(Dialog):
 
     def __init__(self, parent: QWidget, path: str, title: str) -> None:
         super().__init__(parent, title, 900, 760)
-        self._view = PhotoView(title)
+        self._view, self._head = PhotoView(title), label(title, "heading", wrap=True)
         where = label(path, "caption", wrap=True)
         where.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         buttons = row(None, button(tr("Close"), self.reject))
-        self._unreadable = label(tr("This photo cannot be read. It may have been moved or deleted."), "warning")
-        self._unreadable.hide()
-        head = label(title, "heading")
-        self.setLayout(column(head, self._unreadable, (self._view, 1), where, buttons, margins=None))
+        self.setLayout(column(self._head, (self._view, 1), where, buttons, margins=None))
         Task(lambda *_: decode(path, LARGE, whole=True), parent, done=self._on_decoded)
 
     def _on_decoded(self, photo: QImage) -> None:
         self._view.show_photo(photo)
-        self._unreadable.setVisible(photo.isNull())
+        if photo.isNull():
+            self._head.setText(tr("This photo cannot be read. It may have been moved or deleted."))

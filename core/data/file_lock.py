@@ -31,15 +31,6 @@ def locked(path: Path, while_waiting: Callable[[], None] | None = None) -> Itera
         os.close(handle)  # releases the lock
 
 
-def is_locked(path: Path) -> bool:
-    """Whether another process has locked a file."""
-    try:
-        with locked(path):
-            return False
-    except OSError as error:  # without the permission to write there is no lock
-        return isinstance(error, BlockingIOError)
-
-
 if sys.platform == "win32":
     import msvcrt
 else:

@@ -219,7 +219,7 @@ def test_a_photo_opens_large_by_double_click_and_by_the_keyboard(panel, qtbot, m
     assert [dialog.windowTitle() for dialog in shown] == ["Early blight of tomato"] * 2
     shown[0].reject()
     decoding.set()
-    qtbot.waitUntil(lambda: shown[1]._unreadable.isVisible())
+    qtbot.waitUntil(lambda: "cannot be read" in shown[1]._head.text())
     shown[1].reject()
 
 

@@ -14,11 +14,10 @@ from app import paths
 from app.panels.train.curves import CurvesPane
 from app.panels.train.runs import RunsPane
 from app.project import MANIFEST, Edits, dataset_name, write_edits
-from app.viewmodels.runs import Curve, RunView, delete_run, list_runs, read_run
+from app.viewmodels.runs import Curve, RunView, list_runs, read_run
 from app.viewmodels.training import State
 from app.widgets.curve_plot import CurvePlot, rounded_range
 from app.widgets.notice import Notice
-from core.errors import InputError
 from core.training.events import LOG, EpochDone, RunFinished, RunStarted, StepDone, to_line
 from core.training.run_folder import RunFolder
 
@@ -197,8 +196,8 @@ def test_the_cells_of_a_run_need_its_files_and_photos_also_edited_and_moved_ones
 
 
 def test_runs_are_renamed_and_deleted_in_their_list(runs, start, answers, monkeypatch):
-    pane = start().window.go("train").runs
-    table = pane.table
+    panel = start().window.go("train")
+    pane, table = panel.runs, panel.runs.table
     names = lambda: [table.model().index(at, 0).data() for at in range(table.model().rowCount())]  # noqa: E731
     table.selectRow(names().index("one"))
     monkeypatch.setattr(QInputDialog, "getText", lambda *_, **__: (" my run ", True))
@@ -208,9 +207,15 @@ def test_runs_are_renamed_and_deleted_in_their_list(runs, start, answers, monkey
     answers.reply = QMessageBox.StandardButton.Cancel
     pane._delete.click()
     assert (runs / "one").is_dir()
-    answers.reply = QMessageBox.StandardButton.Yes
+    answers.reply, elsewhere = QMessageBox.StandardButton.Yes, RunFolder(runs / "one")
+    pane._delete.click()
+    assert "Another process is training" in panel.notice.text.text()
+    elsewhere.release()
     pane._delete.click()
     assert (names(), (runs / "one").exists(), "my run" in answers[0]) == (["two"], False, True)
+    write_run(runs / "of another program")
+    panel.tabs.setCurrentWidget(pane)
+    assert len(names()) == 2
 
 
 @pytest.mark.parametrize("act", ["_resume", "_result", "_diagnose", "_over", "_rename", "_delete", "_show"])
@@ -264,10 +269,3 @@ def test_the_active_run_is_neither_resumed_nor_deleted_nor_called_stopped(qtbot,
     pane._on_selection()
     assert table.model().index(row, state).data() == "running"
     assert (pane._resume.isEnabled(), pane._delete.isEnabled()) == (False, False)
-    going[0], elsewhere = "", RunFolder(runs / "one")
-    pane.show()
-    assert table.currentIndex().siblingAtColumn(state).data() == "running", "in another process"
-    assert (pane._resume.isEnabled(), pane._delete.isEnabled()) == (False, False)
-    with pytest.raises(InputError, match="Another process is training"):
-        delete_run(runs / "one")
-    elsewhere.release()

@@ -89,13 +89,12 @@ class RunsPane(QWidget):
 
     def _on_selection(self) -> None:
         runs: Sequence[RunSummary] = self.selected_runs()
-        free = not any(run.running or run.folder == self._going() for run in runs)
-        self._resume.setEnabled(len(runs) == 1 and free and not runs[0].finished and not self._going())
+        self._resume.setEnabled(len(runs) == 1 and not runs[0].finished and not self._going())
         self._diagnose.setEnabled(len(runs) == 1 and bool(runs[0].model_path))
         self._result.setEnabled(len(runs) == 1 and runs[0].finished)
         self._over.setEnabled(bool(runs))
         self._rename.setEnabled(len(runs) == 1)
-        self._delete.setEnabled(bool(runs) and free)
+        self._delete.setEnabled(bool(runs) and self._going() not in {run.folder for run in runs})
         self._show.setEnabled(len(runs) == 1)
 
     def _on_over(self) -> None:
@@ -128,7 +127,7 @@ class RunsPane(QWidget):
 
 def _columns(going: Callable[[], str]) -> list[Column]:
     def state(run: RunSummary) -> str:
-        if run.running or run.folder == going():
+        if run.folder == going():
             return tr("running")
         return tr("finished") if run.finished else tr("can be resumed")
 
