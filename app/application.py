@@ -38,6 +38,8 @@ from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import TrainingModel
 from app.viewmodels.writing import Writing
 from app.widgets.fields import SearchField
+from app.widgets.notice import follow_writing
+from app.widgets.parts import Slot
 from app.widgets.table_view import Table
 from core.config import to_dict
 from core.diagnosis.model_identity import SHIPPED_MODELS
@@ -210,8 +212,6 @@ def _dataset(program: Application) -> QWidget:
 
 def _train(program: Application) -> QWidget:
     from app.panels.train.panel import TrainPanel
-    from app.widgets.notice import follow_writing
-    from app.widgets.parts import Slot
 
     panel = TrainPanel(program.training, program.window.actions_, program.settings, lambda: paths.home() / "runs")
     panel.runs.resume_asked.connect(program.run_commands.resume_run)

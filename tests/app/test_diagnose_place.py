@@ -1,7 +1,6 @@
 """The Diagnose page without a network: the slider updates verdicts, the brush edits masks, the report shows both."""
 
 import json
-import threading
 from dataclasses import replace
 from unittest.mock import Mock, patch
 
@@ -210,17 +209,16 @@ def test_the_whole_photo_is_shown_with_what_was_looked_at(panel, model, qtbot, t
 
 
 def test_a_photo_opens_large_by_double_click_and_by_the_keyboard(panel, qtbot, monkeypatch):
-    decoding = threading.Event()  # a photo of 50 megapixels takes seconds: the window does not wait
-    monkeypatch.setattr("app.widgets.photo_view.decode", lambda *_, **__: decoding.wait(9) and QImage())
+    monkeypatch.setattr("app.widgets.photo_view.Task", task := Mock())  # decoding 50 megapixels takes seconds
     panel.table.selectRow(1)
     qtbot.mouseDClick(panel.detail.photo, Qt.MouseButton.LeftButton)
     qtbot.keyClick(panel.table, Qt.Key.Key_Return)
     shown = panel.findChildren(PhotoDialog)
     assert [dialog.windowTitle() for dialog in shown] == ["Early blight of tomato"] * 2
-    shown[0].reject()
-    decoding.set()
-    qtbot.waitUntil(lambda: "cannot be read" in shown[1]._head.text())
-    shown[1].reject()
+    task.call_args.kwargs["done"](QImage())
+    assert "cannot be read" in shown[1]._head.text()
+    for dialog in shown:
+        dialog.reject()
 
 
 @pytest.mark.parametrize("sorted_by", [-1, 1])

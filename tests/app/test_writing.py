@@ -143,25 +143,17 @@ def test_the_window_goes_on_and_opens_what_was_written(program, results, qtbot, 
     assert (len(answers), program.window.isVisible()) == (1, False)
 
 
-def test_closing_asks_about_results_that_no_file_has(program, results, qtbot, tmp_path, monkeypatch):
-    """Those that a filter hid are in no file; the dialog's third button exports them."""
-
-    def execute(box):
-        asked.append(box.text())
-        next(one for one in box.buttons() if one.text() == "Export report…").click()
-
-    asked, panel = [], program.window.go("diagnose")
-    program.diagnosis.rows.append([replace(results[0], id=at, path=f"/photos/{at}.png") for at in range(13)])
-    monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *_: (str(tmp_path / f"{len(asked)}.html"), ""))
-    monkeypatch.setattr(QMessageBox, "exec", execute)
-    panel.search.setText("0.png")
-    program.window.actions_.export_html.trigger()
-    for closed in (False, True):
-        qtbot.waitUntil(lambda many=1 + closed: len(list(tmp_path.glob("*.html"))) == many)
-        qtbot.waitUntil(lambda: not program.exports.has_process)
-        panel.search.clear()
-        program.window.close()
-        assert (asked, program.window.isHidden()) == (["11 results are not exported."], closed)
+def test_closing_offers_to_export_results_that_no_file_has(program, results, qtbot, monkeypatch):
+    diagnosis, window = program.diagnosis, program.window
+    diagnosis.rows.append([replace(results[0], id=at, path=f"/photos/{at}.png") for at in range(13)])
+    diagnosis.exported = diagnosis.contents(diagnosis.rows.rows[:2])
+    window.actions_.export_html.setEnabled(True)
+    monkeypatch.setattr(QMessageBox, "exec", lambda box: next(b for b in box.buttons() if "Export" in b.text()).click())
+    with qtbot.waitSignal(window.actions_.export_html.triggered):
+        window.close()
+    assert window.isVisible()
+    diagnosis.exported |= diagnosis.contents(diagnosis.rows.rows[2:3])
+    assert (program.commands._work(), window.close()) == ({}, True), "ten are few"
 
 
 def write_small_run(folder, photos):
