@@ -31,8 +31,6 @@ from core.storage import unused
 from core.tensor_file import read_metadata
 
 PHOTO_FILTER: Final = "*" + " *".join(sorted(EXTENSIONS))
-QUICK: Final = 80
-"""Qt's "quality" of a PNG file: a fifth larger than by default and written in a fifth of the time."""
 
 
 class PhotoCommands(QObject):
@@ -148,7 +146,7 @@ class PhotoCommands(QObject):
             use(found)
         elif image := data.imageData():
             path = unused(paths.folder("pictures") / f"{time.strftime('%Y%m%d-%H%M%S')}-pasted.png")
-            Task(lambda *_: image.save(str(path), None, QUICK), self, done=partial(self._on_saved, path, use))
+            Task(lambda *_: image.save(str(path)), self, done=partial(self._on_saved, path, use))
         else:
             self._window.page(self._window.current).notice.alarm(none)
 

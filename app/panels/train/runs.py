@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from PySide6.QtCore import Signal
-from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QInputDialog, QPushButton, QWidget
 
 from app.translation import count, tr
@@ -53,7 +52,7 @@ class RunsPane(QWidget):
         self.setLayout(column(self._stack, margins=TAB))
         self.refresh()
 
-    def refresh(self) -> None:
+    def refresh(self, _event: object = None) -> None:
         """Read the folder of runs again. The selection is kept if it has the same runs; else the newest is selected."""
         runs, shown = list_runs(self._place()), [run.folder for run in self.model.rows]
         show = self.model.replace_all if [run.folder for run in runs] == shown else self.model.show_rows
@@ -63,9 +62,7 @@ class RunsPane(QWidget):
         self._stack.setCurrentIndex(1 if runs else 0)
         self._on_selection()
 
-    def showEvent(self, event: QShowEvent) -> None:  # noqa: N802 (Qt's name)
-        """Other programs may have started runs, too."""
-        self.refresh()
+    showEvent = refresh  # noqa: N815 (Qt's name): other programs may have started runs, too
 
     def selected_runs(self) -> list[RunSummary]:
         return self.table.selected_rows()
