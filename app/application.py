@@ -106,7 +106,7 @@ class Application:
         current_theme().set(self.settings.text("theme", "system"))
         self.document = Document(application)
         self.thumbnails = Thumbnails(application)
-        self.photos = Thumbnails(application, side=1000, cached=16, whole=True)
+        self.photos = Thumbnails(application, side=1400, cached=8, whole=True)
         self.examination = ExaminationModel(self.document, application)
         self.review = ReviewModel(self.document, application)
         self.training = TrainingModel(command("training"), application)
@@ -205,8 +205,8 @@ def _dataset(program: Application) -> QWidget:
     model = program.diagnosis
     review = ReviewPane(program.review, program.photos, lambda: model.model_path or next(iter(SHIPPED_MODELS)))
     return DatasetPanel(
-        program.document, program.examination, program.review, review, program.window.actions_, program.thumbnails,
-        program.settings, split_settings,
+        program.document, program.examination, program.review, review, program.window.actions_,
+        (program.thumbnails, program.photos), program.settings, split_settings,
     )  # fmt: skip
 
 

@@ -9,16 +9,14 @@ from PySide6.QtCore import QPointF, QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QColor, QFont, QImage, QMouseEvent, QPainter, QPainterPath, QPaintEvent, QPen, QPixmap
 from PySide6.QtWidgets import QWidget
 
-from app.task import Task
 from app.translation import tr
-from app.viewmodels.thumbnails import Thumbnails, decode
+from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.layouts import column, row
 from app.widgets.overlays import coloured
 from app.widgets.parts import Dialog, button, label
 from core.diagnosis.boxes import WHOLE, Box
 from core.ops.contract import Array
 
-LARGE: Final = 1400
 MAX_ZOOM: Final = 8.0
 """Largest magnification of the fitted photo."""
 STALE_MS: Final = 200
@@ -217,16 +215,11 @@ def within(place: QRectF, box: Box) -> QRectF:
 class PhotoDialog(Dialog):
     """A photo in a large dialog, with its class and file."""
 
-    def __init__(self, parent: QWidget, path: str, title: str) -> None:
+    def __init__(self, parent: QWidget, photos: Thumbnails, path: str, title: str) -> None:
         super().__init__(parent, title, 900, 760)
-        self._view, self._head = PhotoView(title), label(title, "heading", wrap=True)
+        view = PhotoView(title)
+        view.request(photos, path)
         where = label(path, "caption", wrap=True)
         where.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         buttons = row(None, button(tr("Close"), self.reject))
-        self.setLayout(column(self._head, (self._view, 1), where, buttons, margins=None))
-        Task(lambda *_: decode(path, LARGE, whole=True), parent, done=self._on_decoded)
-
-    def _on_decoded(self, photo: QImage) -> None:
-        self._view.show_photo(photo)
-        if photo.isNull():
-            self._head.setText(tr("This photo cannot be read. It may have been moved or deleted."))
+        self.setLayout(column(label(title, "heading"), (view, 1), where, buttons, margins=None))

@@ -192,7 +192,7 @@ class DiagnosePanel(QWidget):
         """Show the selected photo without overlays, as large as the screen allows."""
         result: PhotoResult | None = self.table.selected()
         if result is not None:
-            PhotoDialog(self, result.path, verdict_text(result)).open()
+            PhotoDialog(self, self._photos, result.path, verdict_text(result)).open()
 
     def _keep(self, result: PhotoResult, mask: Mask | None) -> None:
         try:
