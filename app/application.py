@@ -38,6 +38,8 @@ from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import TrainingModel
 from app.viewmodels.writing import Writing
 from app.widgets.fields import SearchField
+from app.widgets.notice import follow_writing
+from app.widgets.parts import Slot
 from app.widgets.table_view import Table
 from core.config import to_dict
 from core.diagnosis.model_identity import SHIPPED_MODELS
@@ -104,7 +106,7 @@ class Application:
         current_theme().set(self.settings.text("theme", "system"))
         self.document = Document(application)
         self.thumbnails = Thumbnails(application)
-        self.photos = Thumbnails(application, side=1000, cached=16, whole=True)
+        self.photos = Thumbnails(application, side=1400, cached=8, whole=True)
         self.examination = ExaminationModel(self.document, application)
         self.review = ReviewModel(self.document, application)
         self.training = TrainingModel(command("training"), application)
@@ -203,15 +205,13 @@ def _dataset(program: Application) -> QWidget:
     model = program.diagnosis
     review = ReviewPane(program.review, program.photos, lambda: model.model_path or next(iter(SHIPPED_MODELS)))
     return DatasetPanel(
-        program.document, program.examination, program.review, review, program.window.actions_, program.thumbnails,
-        program.settings, split_settings,
+        program.document, program.examination, program.review, review, program.window.actions_,
+        (program.thumbnails, program.photos), program.settings, split_settings,
     )  # fmt: skip
 
 
 def _train(program: Application) -> QWidget:
     from app.panels.train.panel import TrainPanel
-    from app.widgets.notice import follow_writing
-    from app.widgets.parts import Slot
 
     panel = TrainPanel(program.training, program.window.actions_, program.settings, lambda: paths.home() / "runs")
     panel.runs.resume_asked.connect(program.run_commands.resume_run)

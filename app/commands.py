@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QUndoGroup
@@ -25,10 +26,14 @@ from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
 from app.viewmodels.training import State, TrainingModel
 from app.viewmodels.writing import Writing
+from app.widgets.dialogs import GuideDialog, StorageDialog
 from app.widgets.parts import Slot, confirm, open_file
 from core import __version__
 from core.data.manifest import is_manifest
 from core.data.photo_format import EXTENSIONS
+
+FEW: Final = 10
+"""Results that are diagnosed again in about a second: closing does not ask about them."""
 
 
 class WindowCommands(QObject):
@@ -49,7 +54,7 @@ class WindowCommands(QObject):
         crash.reported.connect(window.show_error)
         first.asked.connect(self._on_second_start)
         link = tr("A picture of a web page cannot be dropped here. Copy it there and paste it, or save it as a file.")
-        window.dropped.connect(Slot(self, lambda data: self.open(photos.receive(data, link))).call)
+        window.dropped.connect(Slot(self, lambda data: photos.receive(data, self.open, link)).call)
         window.may_close = self._may_close
         window.closing.connect(self._on_closing)
         document.opened.connect(self._on_opened)
@@ -100,7 +105,7 @@ class WindowCommands(QObject):
             open_folder=self._on_open_folder, open_manifest=self._on_open_manifest, open_demo=self._leaves.open,
             quit=self._window.close, undo=undo.undo, redo=undo.redo, find=self._on_find,
             open_log=lambda: open_file(paths.folder("logs") / "leafclinic.log"), about=self._on_about,
-            storage=self._on_storage, guide=self._on_guide,
+            storage=lambda: StorageDialog(self._window).exec(), guide=lambda: GuideDialog(self._window).exec(),
         )  # fmt: skip
         undo.canUndoChanged.connect(actions.undo.setEnabled)
         undo.canRedoChanged.connect(actions.redo.setEnabled)
@@ -183,16 +188,6 @@ class WindowCommands(QObject):
             search.setFocus(Qt.FocusReason.ShortcutFocusReason)
             search.selectAll()
 
-    def _on_storage(self) -> None:
-        from app.widgets.dialogs import StorageDialog
-
-        StorageDialog(self._window).exec()
-
-    def _on_guide(self) -> None:
-        from app.widgets.dialogs import GuideDialog
-
-        GuideDialog(self._window).exec()
-
     def _on_about(self) -> None:
         text = tr("<h3>LeafClinic {version}</h3><p>Learns leaf diseases from your photos and diagnoses new ones.</p>"
                   "<p>Everything happens on this computer. Only a training on several GPUs opens connections, "
@@ -205,7 +200,8 @@ class WindowCommands(QObject):
         training, work = self._training, self._work()
         if work and not self._quitting:
             more = " ".join(dict.fromkeys(work.values()))
-            if not confirm(self._window, " ".join(work), more, tr("Stop and close")):
+            export = self._window.actions_.export_html if self._unsaved() else None
+            if not confirm(self._window, " ".join(work), more, tr("Close"), export):
                 return False
             self._quitting = training.busy
             training.stop()
@@ -220,9 +216,15 @@ class WindowCommands(QObject):
             work[tr("A file is being saved.")] = lost
         if diagnosis.has_process and (waiting := diagnosis.progress[0]):
             work[count(waiting, "{n} photo is not diagnosed yet.", "{n} photos are not diagnosed yet.")] = lost
-        if diagnosis.rows.present and diagnosis.plants.chosen not in ({}, diagnosis.plants.exported):
-            work[tr("Plants grouped by hand are not exported.")] = lost
+        if unsaved := self._unsaved():
+            text = count(unsaved, "{n} result is not exported.", "{n} results are not exported.")
+            work[text] = tr("Only exported results are kept.")
         return work
+
+    def _unsaved(self) -> int:
+        """How many results are not exported; 0 for a few without a plant that was grouped by hand."""
+        unsaved = self._diagnosis.contents(self._diagnosis.rows.present) - self._diagnosis.exported
+        return len(unsaved) if len(unsaved) > FEW or any(plant for _, _, plant in unsaved) else 0
 
     def _on_closing(self) -> None:
         self._settings.set("geometry", self._window.saveGeometry())

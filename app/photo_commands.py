@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -12,12 +14,15 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox
 
 from app import paths
 from app.main_window import MainWindow
+from app.panels.diagnose.models import ModelsDialog
 from app.paths import Settings
+from app.task import Task
 from app.translation import count, tr
 from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
 from app.viewmodels.model_list import keep_import, shipped_model
 from app.viewmodels.writing import Writing
+from app.widgets.dialogs import CameraDialog
 from app.widgets.parts import Slot, ask_target
 from core.data.photo_format import EXTENSIONS
 from core.diagnosis.model_identity import BEST, CONFIG, KIND, VERSION
@@ -82,8 +87,6 @@ class PhotoCommands(QObject):
             self._diagnosis.load(last if os.path.isfile(last) else shipped_model())
 
     def _on_choose_model(self) -> None:
-        from app.panels.diagnose.models import ModelsDialog
-
         dialog = ModelsDialog(self._window, self._settings, self._diagnosis.model_path)
         dialog.chosen.connect(self.use_model)
         dialog.renamed.connect(self._diagnosis.rename_model)
@@ -135,24 +138,23 @@ class PhotoCommands(QObject):
 
     def _on_paste(self) -> None:
         data = QApplication.clipboard().mimeData()  # None where nobody has copied anything, on some platforms
-        if found := self.receive(data or QMimeData(), tr("There is no picture in the clipboard.")):
-            self.diagnose(found)
+        self.receive(data or QMimeData(), self.diagnose, tr("There is no picture in the clipboard."))
 
-    def receive(self, data: QMimeData, none: str) -> list[str]:
-        """Files and folders on this computer, or the picture, saved as a file; without both, shows `none`."""
+    def receive(self, data: QMimeData, use: Callable[[list[str]], None], none: str) -> None:
+        """Use files and folders on this computer, or the picture once it is saved as a file; or show `none`."""
         if found := [url.toLocalFile() for url in data.urls() if url.isLocalFile()]:
-            return found
-        if image := data.imageData():
+            use(found)
+        elif image := data.imageData():
             path = unused(paths.folder("pictures") / f"{time.strftime('%Y%m%d-%H%M%S')}-pasted.png")
-            if image.save(str(path)):
-                return [str(path)]
-            none = tr("The picture could not be saved in {folder}. Free disk space there.", folder=path.parent)
-        self._window.page(self._window.current).notice.alarm(none)
-        return []
+            Task(lambda *_: image.save(str(path)), self, done=partial(self._on_saved, path, use))
+        else:
+            self._window.page(self._window.current).notice.alarm(none)
+
+    def _on_saved(self, path: Path, use: Callable[[list[str]], None], fine: bool) -> None:
+        none = tr("The picture could not be saved in {folder}. Free disk space there.", folder=path.parent)
+        use([str(path)]) if fine else self._window.page(self._window.current).notice.alarm(none)
 
     def _on_camera(self) -> None:
-        from app.widgets.dialogs import CameraDialog
-
         dialog = CameraDialog(self._window, paths.folder("pictures"))
         dialog.taken.connect(lambda path: self.diagnose([path]))
         dialog.open()

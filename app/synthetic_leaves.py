@@ -11,6 +11,7 @@ from app.main_window import MainWindow
 from app.photo_commands import PhotoCommands
 from app.translation import tr
 from app.viewmodels.document import Document
+from app.viewmodels.model_list import shipped_model
 from app.viewmodels.process_model import ProcessModel
 from app.viewmodels.training import State, TrainingModel
 
@@ -104,8 +105,6 @@ class SyntheticTour(QObject):
         self._window.page("train").notice.show_message(text)
 
     def _diagnose(self) -> None:
-        from app.viewmodels.model_list import shipped_model
-
         finished = self._training.view.finished
         if self._step != 2 or finished is None or self._document.table is None:
             return

@@ -55,8 +55,9 @@ def open_child(arguments: Sequence[str]) -> Child:
     with ExitStack() as opened:
         errors = opened.enter_context(tempfile.TemporaryFile())
         process = subprocess.Popen(
-            arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=environment(),
-            creationflags=flags, start_new_session=True,  # a terminal that is closed ends the window alone
+            arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
+            env=child_environment(PYTHONIOENCODING="utf-8"), creationflags=flags,
+            start_new_session=True,  # a terminal that is closed ends the window alone
         )  # fmt: skip
         opened.pop_all()
     if hasattr(os, "setpriority"):
@@ -68,11 +69,6 @@ def command(name: str) -> list[str]:
     """The command line of process `name`; a frozen program starts itself."""
     asked = ("--process", name)
     return [sys.executable, *asked] if getattr(sys, "frozen", False) else module_command("app", *asked)
-
-
-def environment() -> dict[str, str]:
-    """The environment of such a process: UTF-8."""
-    return child_environment(PYTHONIOENCODING="utf-8")
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -91,7 +91,7 @@ def _export(channel: Channel, asked: dict[str, Any]) -> list[str]:
 
 def write_csv(path: Path, results: Sequence[PhotoResult], progress: ReportProgress = ignore) -> None:
     """Write one row per photo, and below it one for each of its leaves where it shows several. Raises StorageError."""
-    rows, done = [[*TABLE]], finished(results)
+    rows, done = [[*TABLE]], [one for one in results if one.finished]
     for at, result in enumerate(done):
         if at % PROGRESS_ROWS == 0:
             progress(at, len(done))
@@ -111,14 +111,9 @@ def _row(result: PhotoResult, number: int) -> dict[str, Any]:
     return {**make_row(found, result.model), "corrected_by_hand": hand, **leaf, **plant}
 
 
-def finished(results: Iterable[PhotoResult]) -> list[PhotoResult]:
-    """The results that are finished, with a diagnosis or an error."""
-    return [result for result in results if result.done and not result.cancelled]
-
-
 def render(results: Sequence[PhotoResult], remarks: Remarks = (), progress: ReportProgress = ignore) -> str:
     """The page, in the language of the window."""
-    done = finished(results)
+    done = [one for one in results if one.finished]
     side, entries = picture_side(len(done)), []
     with ThreadPoolExecutor(usable_cores()) as pool:
         pictures = pool.map(lambda result: _picture(result, side), done)

@@ -69,6 +69,7 @@ class DiagnosisModel(ProcessModel):
         self._left: set[int] = set()  # photos that waited when the process ended unexpectedly
         self._maps_flying: set[tuple[int, str]] = set()
         self._total = 0
+        self.exported: set[tuple[str, str, str]] = set()
 
     @property
     def working(self) -> bool:
@@ -78,6 +79,11 @@ class DiagnosisModel(ProcessModel):
     def progress(self) -> tuple[int, int]:
         """Waiting and total photos, as `busy` reports them."""
         return len(self._waiting) + len(self._flying), self._total
+
+    def contents(self, rows: Iterable[PhotoResult]) -> set[tuple[str, str, str]]:
+        """What an export has of each result: photo, model, and the plant that it was grouped into by hand."""
+        plant_of = self.plants.chosen.get
+        return {(row.path, row.model.hash, plant_of(row.path, "")) for row in rows if row.finished}
 
     def load(self, model_path: str) -> None:
         """Start the process with this model; the previous one ends; photos of one that ended by itself wait again."""

@@ -53,7 +53,7 @@ class Plants(QObject):
     def __init__(self, ask: Callable[[], tuple[Any, ...]], parent: QObject) -> None:
         super().__init__(parent)
         self._ask, self.by = ask, ""
-        self.chosen, self.exported = dict[str, str](), dict[str, str]()
+        self.chosen = dict[str, str]()
         self.changes = QUndoStack(self)
         self.found: dict[str, Plant] = {}
         self._task: Task | None = None

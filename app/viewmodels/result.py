@@ -72,6 +72,11 @@ class PhotoResult:
         return self.top[0][1] if self.top else 0.0
 
     @property
+    def finished(self) -> bool:
+        """Whether it is a result, also of an unreadable photo."""
+        return self.done and not self.cancelled
+
+    @property
     def sure(self) -> bool:
         return Verdict(self.verdict).is_class
 

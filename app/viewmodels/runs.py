@@ -214,7 +214,10 @@ def rename_run(folder: Path, name: str) -> None:
 
 
 def delete_run(folder: Path) -> None:
-    """Remove a run with everything in its folder. Raises StorageError."""
+    """Remove a run with everything in its folder. Raises StorageError, and InputError while a process trains in it."""
+    from core.training.run_folder import RunFolder  # not at the start, which it would slow down
+
+    RunFolder(folder).release()
     with saving(folder):
         shutil.rmtree(folder)
 

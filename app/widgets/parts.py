@@ -193,11 +193,14 @@ class Dialog(QDialog):
         self.resize(wanted.boundedTo(self.screen().availableSize() - QSize(40, 60)))
 
 
-def confirm(parent: QWidget, question: str, more: str, verb: str) -> bool:
-    """Ask a question in a dialog; `verb` is the button that answers yes."""
+def confirm(parent: QWidget, question: str, more: str, verb: str, instead: QAction | None = None) -> bool:
+    """Ask a question in a dialog; `verb` is the button that answers yes, a third one answers no and does `instead`."""
     buttons = QMessageBox.StandardButton.Yes | QMessageBox.StandardButton.Cancel
     box = QMessageBox(QMessageBox.Icon.Question, "LeafClinic", question, buttons, parent, informativeText=more)
     box.button(QMessageBox.StandardButton.Yes).setText(verb)
+    if instead is not None:
+        made = box.addButton(instead.text().replace("&", ""), QMessageBox.ButtonRole.RejectRole)
+        made.clicked.connect(instead.trigger, Qt.ConnectionType.QueuedConnection)  # when this dialog is closed
     box.setDefaultButton(QMessageBox.StandardButton.Cancel)  # a second press of Enter must not delete
     return box.exec() == QMessageBox.StandardButton.Yes
 

@@ -10,14 +10,13 @@ from PySide6.QtGui import QColor, QFont, QImage, QMouseEvent, QPainter, QPainter
 from PySide6.QtWidgets import QWidget
 
 from app.translation import tr
-from app.viewmodels.thumbnails import Thumbnails, decode
+from app.viewmodels.thumbnails import Thumbnails
 from app.widgets.layouts import column, row
 from app.widgets.overlays import coloured
 from app.widgets.parts import Dialog, button, label
 from core.diagnosis.boxes import WHOLE, Box
 from core.ops.contract import Array
 
-LARGE: Final = 1400
 MAX_ZOOM: Final = 8.0
 """Largest magnification of the fitted photo."""
 STALE_MS: Final = 200
@@ -216,14 +215,11 @@ def within(place: QRectF, box: Box) -> QRectF:
 class PhotoDialog(Dialog):
     """A photo in a large dialog, with its class and file."""
 
-    def __init__(self, parent: QWidget, path: str, title: str) -> None:
+    def __init__(self, parent: QWidget, photos: Thumbnails, path: str, title: str) -> None:
         super().__init__(parent, title, 900, 760)
         view = PhotoView(title)
-        picture = decode(path, LARGE, whole=True)
-        view.show_photo(picture)
+        view.request(photos, path)
         where = label(path, "caption", wrap=True)
         where.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         buttons = row(None, button(tr("Close"), self.reject))
-        unreadable = label(tr("This photo cannot be read. It may have been moved or deleted."), "warning")
-        missing = [unreadable] if picture.isNull() else []
-        self.setLayout(column(label(title, "heading"), *missing, (view, 1), where, buttons, margins=None))
+        self.setLayout(column(label(title, "heading"), (view, 1), where, buttons, margins=None))

@@ -214,6 +214,7 @@ def test_a_photo_opens_large_by_double_click_and_by_the_keyboard(panel, qtbot):
     qtbot.keyClick(panel.table, Qt.Key.Key_Return)
     shown = panel.findChildren(PhotoDialog)
     assert [dialog.windowTitle() for dialog in shown] == ["Early blight of tomato"] * 2
+    assert {dialog.findChild(PhotoView)._photos for dialog in shown} == {panel._photos}, "which threads decode"
     for dialog in shown:
         dialog.reject()
 

@@ -29,7 +29,7 @@ def test_the_first_start_opens_on_diagnose_and_says_what_the_model_knows_and_how
     assert "Copy it there" in panel.notice.text.text()
 
 
-def test_chosen_and_pasted_photos_are_diagnosed(opened, monkeypatch, tmp_path):
+def test_chosen_and_pasted_photos_are_diagnosed(opened, monkeypatch, tmp_path, qtbot):
     asked, photo = [], str(tmp_path / "leaf.jpg")
     opened.diagnosis.model_path, opened.diagnosis.add = "/a/model", asked.append
     monkeypatch.setattr(QFileDialog, "getOpenFileNames", lambda *_: ([photo], ""))
@@ -39,7 +39,9 @@ def test_chosen_and_pasted_photos_are_diagnosed(opened, monkeypatch, tmp_path):
     for action in ("diagnose_photos", "diagnose_folder", "paste"):
         getattr(opened.window.actions_, action).trigger()
     QApplication.clipboard().clear()
-    assert (asked[:2], QImage(*asked[2]).width()) == ([[photo], [str(tmp_path)]], 8)
+    assert asked == [[photo], [str(tmp_path)]], "saving a picture of 12 megapixels takes seconds: in a thread"
+    qtbot.waitUntil(lambda: len(asked) == 3)
+    assert QImage(*asked[2]).width() == 8
 
 
 def test_a_photo_that_waits_for_the_model_says_that_it_is_prepared_and_how_long(program, qtbot):

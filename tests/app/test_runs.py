@@ -196,8 +196,8 @@ def test_the_cells_of_a_run_need_its_files_and_photos_also_edited_and_moved_ones
 
 
 def test_runs_are_renamed_and_deleted_in_their_list(runs, start, answers, monkeypatch):
-    pane = start().window.go("train").runs
-    table = pane.table
+    panel = start().window.go("train")
+    pane, table = panel.runs, panel.runs.table
     names = lambda: [table.model().index(at, 0).data() for at in range(table.model().rowCount())]  # noqa: E731
     table.selectRow(names().index("one"))
     monkeypatch.setattr(QInputDialog, "getText", lambda *_, **__: (" my run ", True))
@@ -207,9 +207,15 @@ def test_runs_are_renamed_and_deleted_in_their_list(runs, start, answers, monkey
     answers.reply = QMessageBox.StandardButton.Cancel
     pane._delete.click()
     assert (runs / "one").is_dir()
-    answers.reply = QMessageBox.StandardButton.Yes
+    answers.reply, elsewhere = QMessageBox.StandardButton.Yes, RunFolder(runs / "one")
+    pane._delete.click()
+    assert "Another process is training" in panel.notice.text.text()
+    elsewhere.release()
     pane._delete.click()
     assert (names(), (runs / "one").exists(), "my run" in answers[0]) == (["two"], False, True)
+    write_run(runs / "of another program")
+    panel.tabs.setCurrentWidget(pane)
+    assert len(names()) == 2
 
 
 @pytest.mark.parametrize("act", ["_resume", "_result", "_diagnose", "_over", "_rename", "_delete", "_show"])

@@ -81,9 +81,9 @@ def test_names_are_read_in_the_narrowest_table(start, qtbot):
     train.tabs.setCurrentWidget(train.kernels)
     train.kernels.show_times([KernelTime("features.1.conv.0.0", "backward_weight", "tiled", 100.0, 1, 1, 1.0)])
     qtbot.wait(50)
+    train.tabs.setCurrentWidget(train.runs)
     train.runs._stack.setCurrentIndex(1)
     train.runs.model.show_rows([RunSummary("/r", "20261125-013118-leaves", "mobile", 2, 9, "a", 0.9, 0.9, False, "")])
-    train.tabs.setCurrentWidget(train.runs)
     qtbot.wait(100)
     assert train.kernels.table.columnWidth(0) >= 90
     assert train.kernels.roofline.caption.textFormat() is Qt.TextFormat.RichText, "shown as the source of its HTML"

@@ -124,8 +124,8 @@ def test_the_window_goes_on_and_opens_what_was_written(program, results, qtbot, 
     assert panel.notice.isVisible() or panel.notice.do.text() == "Cancel"
     answers.reply = QMessageBox.StandardButton.Cancel
     program.window.close()
-    asked = ["A file is being saved. Plants grouped by hand are not exported. Unfinished work is lost."]
-    assert (answers, program.window.isVisible()) == (asked, True)
+    assert (len(answers), program.window.isVisible()) == (1, True)
+    assert answers[0].startswith("A file is being saved. 3 results are not exported. Unfinished work is lost. Only")
     qtbot.waitUntil(lambda: not program.exports.has_process)
     assert panel.notice.text.text() == f"Saved to {target}"
     assert [call.args[0].message() for call in heard.call_args_list] == ["Saving diagnoses.html…", f"Saved to {target}"]
@@ -139,9 +139,20 @@ def test_the_window_goes_on_and_opens_what_was_written(program, results, qtbot, 
     qtbot.waitUntil(lambda: not program.exports.has_process)
     assert sorted(path.name for path in tmp_path.glob("*.csv")) == ["second.csv", "third.csv"], "each in its turn"
     assert "lost.csv could not be saved" in panel.notice.text.text()
-    program.diagnosis.remove(results[:1])
     program.window.close()
-    assert (answers, program.window.isVisible()) == (asked, False)
+    assert (len(answers), program.window.isVisible()) == (1, False)
+
+
+def test_closing_offers_to_export_results_that_no_file_has(program, results, qtbot, monkeypatch):
+    diagnosis, window = program.diagnosis, program.window
+    diagnosis.rows.append([replace(results[0], id=at, path=f"/photos/{at}.png") for at in range(13)])
+    diagnosis.exported = diagnosis.contents(diagnosis.rows.rows[:2])
+    window.actions_.export_html.setEnabled(True)
+    monkeypatch.setattr(QMessageBox, "exec", lambda box: next(b for b in box.buttons() if "Export" in b.text()).click())
+    with qtbot.waitSignal(window.actions_.export_html.triggered):
+        window.close()
+    diagnosis.exported |= diagnosis.contents(diagnosis.rows.rows[2:3])
+    assert (window.isVisible(), program.commands._work()) == (True, {}), "ten are few"
 
 
 def write_small_run(folder, photos):

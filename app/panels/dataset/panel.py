@@ -44,10 +44,11 @@ class DatasetPanel(QWidget):
 
     def __init__(
         self, document: Document, examination: ExaminationModel, review: ReviewModel, pane: ReviewPane,
-        actions: Actions, thumbnails: Thumbnails, settings: Settings, split_settings: Callable[[], dict[str, Any]],
+        actions: Actions, pictures: tuple[Thumbnails, Thumbnails], settings: Settings,
+        split_settings: Callable[[], dict[str, Any]],
     ) -> None:  # fmt: skip
         super().__init__()
-        self._document, self._actions = document, actions
+        self._document, self._actions, self._large = document, actions, pictures[1]
         self._examination, self._review, self.review = examination, review, pane
         self._place = 0
         self._listed: Array | None = None
@@ -56,7 +57,7 @@ class DatasetPanel(QWidget):
         self.notice = Notice()
         self.classes = ClassesPane()
         self.photos = PhotoModel()
-        self.grid = PhotoGrid(thumbnails, tr("Photos"))
+        self.grid = PhotoGrid(pictures[0], tr("Photos"))
         self.grid.setModel(self.photos)
         self.health = HealthPane(examination, split_settings)
         self.split = SplitPane(examination)
@@ -285,4 +286,4 @@ class DatasetPanel(QWidget):
         table = self._document.table
         if table is not None:
             row_ = int(self.photos.rows[index.row()])
-            PhotoDialog(self, table.dataset.path(row_), disease_name(table.label(row_))).open()
+            PhotoDialog(self, self._large, table.dataset.path(row_), disease_name(table.label(row_))).open()

@@ -52,7 +52,7 @@ class DiagnosePanel(QWidget):
         follow_writing(self.notice, writing)
         self._all = ""  # the summary of all results, filtered or not
         self._newest = -1  # row of a new photo that is not shown yet
-        self._groups: dict[str, dict[str, str]] = {}  # plants grouped by hand in the files that are being saved
+        self._exporting: dict[str, set[tuple[str, str, str]]] = {}  # contents of the files that are being saved
         self.detail = DetailPane(photos)
         self.coverage = CoverageBar(model, settings)
         self.table = Table(model.rows, tr("Results"), several=True)
@@ -192,7 +192,7 @@ class DiagnosePanel(QWidget):
         """Show the selected photo without overlays, as large as the screen allows."""
         result: PhotoResult | None = self.table.selected()
         if result is not None:
-            PhotoDialog(self, result.path, verdict_text(result)).open()
+            PhotoDialog(self, self._photos, result.path, verdict_text(result)).open()
 
     def _keep(self, result: PhotoResult, mask: Mask | None) -> None:
         try:
@@ -232,10 +232,10 @@ class DiagnosePanel(QWidget):
     def _scope(self) -> str:
         """How many of the results pass the filter; photos that wait or were cancelled have none, and no export."""
         rows = self._model.rows
-        total = sum(row.done and not row.cancelled for row in rows.present)
+        total = sum(row.finished for row in rows.present)
         if not self.search.text().strip():  # new rows are shown a moment later
             return count(total, "{n} result", "{n} results")
-        shown = sum(r.done and not r.cancelled for r in (rows.rows[rows.place(at)] for at in range(rows.rowCount())))
+        shown = sum(rows.rows[rows.place(at)].finished for at in range(rows.rowCount()))
         return tr("{shown} of {total} results", shown=f"{shown:,}", total=f"{total:,}")
 
     def _show_selected(self) -> None:
@@ -278,9 +278,8 @@ class DiagnosePanel(QWidget):
         if chosen:
             rows = self._model.plants.with_plants(self._model.rows.shown_rows())
             crop = [self.known_crop.currentText()] if self._model.verdicts.known_crop else []
-            self._groups[chosen] = self._model.plants.chosen
+            self._exporting[chosen] = self._model.contents(rows)
             self._writing.start(kind, chosen, rows, remarks=[*crop, self.coverage.slider.accessibleDescription()])
 
     def _on_written(self, answer: dict[str, Any]) -> None:
-        plants = self._model.plants
-        plants.exported = self._groups.pop(answer["written"], plants.exported)
+        self._model.exported |= self._exporting.pop(answer["written"], set())

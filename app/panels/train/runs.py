@@ -16,7 +16,7 @@ from app.viewmodels.runs import RunSummary, delete_run, list_runs, rename_run
 from app.widgets.layouts import TAB, Flow, column, holding, stack
 from app.widgets.parts import EmptyPlace, button, confirm, open_file
 from app.widgets.table_view import Table
-from core.errors import StorageError
+from core.errors import LeafClinicError, StorageError
 from core.percent import percent
 
 
@@ -52,7 +52,7 @@ class RunsPane(QWidget):
         self.setLayout(column(self._stack, margins=TAB))
         self.refresh()
 
-    def refresh(self) -> None:
+    def refresh(self, _event: object = None) -> None:
         """Read the folder of runs again. The selection is kept if it has the same runs; else the newest is selected."""
         runs, shown = list_runs(self._place()), [run.folder for run in self.model.rows]
         show = self.model.replace_all if [run.folder for run in runs] == shown else self.model.show_rows
@@ -61,6 +61,8 @@ class RunsPane(QWidget):
             self.table.selectRow(self.model.row_of(0))
         self._stack.setCurrentIndex(1 if runs else 0)
         self._on_selection()
+
+    showEvent = refresh  # noqa: N815 (Qt's name): other programs may have started runs, too
 
     def selected_runs(self) -> list[RunSummary]:
         return self.table.selected_rows()
@@ -115,7 +117,7 @@ class RunsPane(QWidget):
         try:
             for run in runs:
                 delete_run(Path(run.folder))
-        except StorageError as error:
+        except LeafClinicError as error:
             self.refused.emit(str(error))
         self.refresh()
 
