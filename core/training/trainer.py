@@ -182,11 +182,11 @@ class _Run:
     def _epochs(self) -> Generator[events.Event, None, str]:
         """Run the remaining epochs; returns "completed", "early" or "stopped"."""
         config = self._config
-        while self.state.epoch < config.epochs and not self._is_late():
+        while self.state.epoch < config.epochs and (self.state.step_in_epoch or not self._is_late()):
             validated = self.state.epoch > 0 and self.state.epoch % config.validate_every == 0
             if config.patience and validated and self.state.stale_epochs >= config.patience:
                 return "early"
-            if not (yield from self._steps()):
+            if not (self._is_late() or (yield from self._steps())):
                 return "stopped"
             if not self._is_validation_due():
                 self.state = self.state.after_unvalidated_epoch()

@@ -54,23 +54,25 @@ def compile_fitting(
 ) -> tuple[Plan, int]:
     """The training plan of a graph with its loss, and its batch: as configured, at most all photos, or with 0 the
     largest that fits the device of every rank."""
+    parts = config.accumulate
     if config.batch_size:
-        batch = min(config.batch_size, -(-photos // config.accumulate) * config.accumulate)
+        batch = min(config.batch_size, -(-photos // parts) * parts)
         return compile_training(config, graph, device, batch, communicator), batch
-    batch = auto_batch(device, photos, communicator.size)
+    least = auto_batch(device, photos, communicator.size)
     while True:
+        batch = -(-least // parts) * parts  # as `problems` requires of a run that is resumed
         plan: Plan | None = None
         try:
             plan = compile_training(config, graph, device, batch, communicator)
         except OutOfMemory:
-            if batch == 1:
+            if least == 1:
                 raise
         everywhere = all(communicator.gather(b"" if plan is None else b"fits"))
         if plan is not None and everywhere:
             return plan, batch
         if plan is not None:
             plan.close()
-        batch //= 2
+        least //= 2
 
 
 def auto_batch(device: str, photos: int, ranks: int = 1) -> int:

@@ -17,6 +17,7 @@ from core.training.checkpoint import LAST, PREVIOUS, RunState, read_checkpoint, 
 from core.training.commands import Commands
 from core.training.events import EpochDone, Progress, RunFinished, RunStarted, StepDone, from_line
 from core.training.run_folder import RunFolder, read_config
+from core.training.setup import VALIDATION_BATCH
 from core.training.trainer import Trainer
 from tests.core.training.test_teacher import write_teacher
 from tests.helpers.reference_plan import ReferencePlan
@@ -63,8 +64,10 @@ def test_validating_some_epochs_only_changes_no_weight_also_after_a_resume(tiny,
     assert only(events, RunFinished)[-1].best_epoch in (1, 3, 4)
 
 
-def test_a_stop_during_validation_loses_nothing(tiny):
-    whole, parted, commands = tiny("whole"), tiny("parted"), Commands()
+@pytest.mark.parametrize("minutes", [0.0, 1e-9])  # so little that the first step is the last
+def test_a_stop_during_validation_loses_nothing(tiny, monkeypatch, minutes):
+    monkeypatch.setitem(VALIDATION_BATCH, "cpu", 1)
+    whole, parted, commands = tiny("whole", minutes=minutes), tiny("parted", minutes=minutes), Commands()
     train(whole)
     for event in Trainer(parted).run(commands):
         if isinstance(event, Progress) and event.stage == "validate":

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.model_card import render_card
 from core import train
-from core.config import RunConfig
+from core.config import RunConfig, problems
 from core.data.preparation import prepare_photos
 from core.errors import EXIT_WRONG_INPUT, InputError, OutOfMemory
 from core.training import training_plan
@@ -53,20 +53,21 @@ def test_class_weights_are_one_on_average_and_larger_for_rare_classes(tiny, tmp_
 
 
 @pytest.mark.usefixtures("reference_plans")
-def test_what_does_not_fit_is_halved_and_remembered(tiny, monkeypatch):
+@pytest.mark.parametrize(("parts", "batches"), [(1, [4, 2]), (3, [6, 3])])
+def test_what_does_not_fit_is_halved_and_remembered(tiny, monkeypatch, parts, batches):
     original = training_plan.compile_training
     tried = []
 
     def refuse(config, graph, device, batch, *more):
         tried.append(batch)
-        if batch > 2:
+        if batch > 3:
             raise OutOfMemory("too much")
         return original(config, graph, device, batch, *more)
 
     monkeypatch.setattr(training_plan, "compile_training", refuse)
-    setup = finish(set_up(tiny(batch_size=0), Commands()))
-    assert tried == [4, 2]
-    assert setup.config.batch_size == setup.train.batch == setup.plan.batch == 2
+    setup = finish(set_up(tiny(batch_size=0, accumulate=parts), Commands()))
+    assert (tried, problems(setup.config)) == (batches, [])
+    assert setup.config.batch_size == setup.train.batch == setup.plan.batch * parts == batches[-1]
     with pytest.raises(OutOfMemory):
         finish(set_up(tiny(batch_size=8), Commands()))
 
