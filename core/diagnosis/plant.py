@@ -19,6 +19,7 @@ import numpy as np
 from core.data.photo_format import HEAD, taken_at
 from core.diagnosis.metrics import softmax
 from core.diagnosis.prediction import Diagnosis
+from core.diagnosis.thresholds import NEVER, no_leaf_limit
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE, ClassProbability, DecisionRule, Prediction, Verdict
 from core.ops.contract import Array
 from core.text import shortest_ends
@@ -86,13 +87,12 @@ def pool_probabilities(probabilities: Array, multilabel: bool = False) -> Array:
 
 def diagnose_plant(name: str, photos: Sequence[Prediction], rule: DecisionRule) -> Plant:
     """Pool the photos of a plant that show a leaf of a known kind; with none of these the plant has no diagnosis."""
-    used, refused, thresholds = list(photos), NOT_SURE, rule.thresholds
-    if thresholds is not None:
-        bare, least = thresholds.no_leaf_class, thresholds.no_leaf
-        leaves = [p for p in photos if bare < 0 or p.probabilities[bare] < least]
-        used = [p for p in leaves if p.familiar >= thresholds.least_familiar]
-        refused = NOT_SURE if leaves else NO_LEAF
+    thresholds = rule.thresholds
+    bare, most = no_leaf_limit(thresholds, rule.classes)
+    leaves = [p for p in photos if bare < 0 or p.probabilities[bare] < most]
+    used = [p for p in leaves if p.familiar >= (thresholds.least_familiar if thresholds else NEVER)]
     if not used:
+        refused = NOT_SURE if leaves else NO_LEAF
         return Plant(name, len(photos), 0, Verdict(refused, NOTHING[refused]))
     pooled = pool_probabilities(np.stack([p.probabilities for p in used]), bool(thresholds and thresholds.labels))
     prediction = Prediction(pooled, max(p.familiar for p in used))

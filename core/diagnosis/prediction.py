@@ -77,9 +77,7 @@ class Predictor:
     """A model loaded on a device. `batch` is the largest batch; `close` frees the memory. coverage, known_crop: of the
     `DecisionRule`; predictions for a known crop are among its classes only. Threads that share it wait for each other.
 
-    All predictions of a model are made here, so that they average the views that the model needs. If the model file has
-    thresholds, the verdict may be "not sure" or "no leaf"; else it is a class with a probability of at least 0.5, or
-    "not sure".
+    All predictions of a model are made here, so that they average the views that the model needs.
     """
 
     def __init__(

@@ -36,7 +36,7 @@ UNTESTED: Final = 0.5
 NO_LEAF_FOUND: Final = 0.99
 """Share of the validation photos without a leaf that must be detected."""
 NO_LEAF_UNTESTED: Final = 0.9
-"""The probability instead without such photos: of leaves of unknown crops some have 0.5 (benchmarks.own_models)."""
+"""The probability instead where that is unknown: of leaves of unknown crops some have 0.5 (benchmarks.own_models)."""
 NEVER: Final = -1e300
 """A familiarity that no photo is below."""
 
@@ -121,6 +121,13 @@ def is_no_leaf(name: str) -> bool:
     return name.lower() in NO_LEAF_NAMES
 
 
+def no_leaf_limit(thresholds: Thresholds | None, classes: Sequence[str]) -> tuple[int, float]:
+    """Index of the class without a leaf, or -1, and its probability from which the verdict is "no leaf"."""
+    if thresholds is not None:
+        return thresholds.no_leaf_class, thresholds.no_leaf
+    return next((i for i, name in enumerate(classes) if is_no_leaf(name)), -1), NO_LEAF_UNTESTED
+
+
 def without_leaf(labels: Array, classes: Sequence[str]) -> Array:
     """Which photos have a class without a leaf, bool ``(N,)``; labels: int ``(N,)``, or bool ``(N, classes)``."""
     bare = np.array([is_no_leaf(name) for name in classes])
@@ -132,7 +139,7 @@ def set_thresholds(
 ) -> Thresholds:
     """Set thresholds on validation photos: probabilities ``(N, classes)``, familiarity ``(N,)``, labels ``(N,)``, or
     bool ``(N, classes)`` of photos with several."""
-    index, no_leaf = next((i for i, name in enumerate(classes) if is_no_leaf(name)), -1), 1.0
+    index, no_leaf = no_leaf_limit(None, classes)[0], 1.0
     leaves = ~without_leaf(labels, classes)
     least = float(np.quantile(familiar[leaves], UNFAMILIAR_REJECTED, method="lower")) if leaves.any() else NEVER
     if labels.ndim == 2:

@@ -14,7 +14,7 @@ import numpy as np
 
 from core.data.label_sets import join_labels
 from core.diagnosis.calibration import crop_of
-from core.diagnosis.thresholds import COVERAGE, UNTESTED, Thresholds, at_coverage, is_no_leaf
+from core.diagnosis.thresholds import COVERAGE, UNTESTED, Thresholds, at_coverage, is_no_leaf, no_leaf_limit
 from core.ops.contract import Array
 
 TOP: Final = 3
@@ -128,22 +128,21 @@ class DecisionRule:
 
     def decide(self, prediction: Prediction) -> Verdict:
         p, thresholds = prediction.probabilities, self.thresholds
-        best, least = int(p.argmax()), UNTESTED
+        best, least, (bare, no_leaf) = int(p.argmax()), UNTESTED, no_leaf_limit(thresholds, self.classes)
         if prediction.familiar == -np.inf:  # of another crop than the known one
             return Verdict(NOT_SURE, UNFAMILIAR)
+        if bare >= 0 and p[bare] >= no_leaf:
+            return Verdict(NO_LEAF, "No leaf of a kind that the model knows was found in this photo.")
         if thresholds is not None:
-            bare = thresholds.no_leaf_class
-            if bare >= 0 and p[bare] >= thresholds.no_leaf:
-                return Verdict(NO_LEAF, "No leaf of a kind that the model knows was found in this photo.")
             if prediction.familiar < thresholds.least_familiar:
                 return Verdict(NOT_SURE, UNFAMILIAR)
             if thresholds.labels:
                 named = [name for at, name in enumerate(self.classes) if p[at] >= thresholds.labels[at] and at != bare]
                 return Verdict(join_labels(named)) if named else self._doubt(p)
-            if best == bare:
-                return Verdict(NOT_SURE, "There may be no leaf in this photo. Take another one, close up and in even "
-                                         "light.")
             least = at_coverage(thresholds.curve, self.coverage).threshold
+        if best == bare:
+            return Verdict(NOT_SURE, "There may be no leaf in this photo. Take another one, close up and in even "
+                                     "light.")
         return self._doubt(p) if p[best] < least else Verdict(self.classes[best])
 
     def _doubt(self, probabilities: Array) -> Verdict:

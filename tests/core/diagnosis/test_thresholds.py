@@ -111,6 +111,8 @@ def test_without_thresholds_a_class_must_be_likelier_than_all_others():
     assert rule.decide(Prediction(np.array([0.6, 0.3, 0.1]), 0.0)).word == "apple/scab"
     doubtful = rule.decide(Prediction(np.array([0.4, 0.25, 0.35]), 0.0))
     assert (doubtful.word, "apple/scab or tomato/healthy" in doubtful.reason) == (NOT_SURE, True)
+    bare = [rule.decide(Prediction(np.array([1 - p, p, 0.0]), 0.0)).word for p in (0.9, 0.6)]
+    assert bare == [NO_LEAF, NOT_SURE], "no disease is named where there is no leaf"
 
 
 @pytest.mark.parametrize(("label", "expected"), [
