@@ -242,7 +242,10 @@ def run_mnist(arguments: argparse.Namespace) -> None:
     if arguments.epochs:
         recipe = replace(recipe, epochs=arguments.epochs, steps=0)
     start = _start_weights(arguments.start, recipe) if arguments.start else None
-    learned = learn(recipe, *_digits(arguments.data), device, start=start, algorithm=arguments.algorithm,
+    train, test = _digits(arguments.data)
+    if len(train[0]) < recipe.batch:
+        raise DataError(f"There are {len(train[0])} training digits, but a batch has {recipe.batch}. Give more digits.")
+    learned = learn(recipe, train, test, device, start=start, algorithm=arguments.algorithm,
                     report=lambda step, loss, right: print(
                         f"step {step:6}  loss {loss:.3f}  accuracy {100 * right:.2f} %", flush=True))  # fmt: skip
     print(f"{arguments.recipe}: test accuracy {100 * learned.accuracy:.2f} % after {learned.steps} steps in "

@@ -21,14 +21,7 @@ from core.data.preparation import GroupedPhotos, PhotoSet
 from core.data.source import open_photos
 from core.data.split import read_split
 from core.diagnosis.calibration import label_thresholds, measure_reliability
-from core.diagnosis.metrics import (
-    OWN_FIELD,
-    Metrics,
-    Subset,
-    compute_metrics,
-    find_correct,
-    subsets_by_setting,
-)
+from core.diagnosis.metrics import OWN_FIELD, Metrics, Subset, compute_metrics, find_correct, subsets_by_setting
 from core.diagnosis.model_file import ModelFile, check_classes
 from core.diagnosis.prediction import Predictor
 from core.diagnosis.thresholds import without_leaf

@@ -58,7 +58,7 @@ HEADER: Final = record(
         "graph": mapping, "classes": listing(text), "preprocessing": record({"square": whole}), "temperature": divisor,
         "data_hash": text, "licence": text, "figures": named(number), "sections": named(mapping),
     },
-    {"views": anything, CLASS_TEMPERATURES: listing(divisor), "offset": number, LABELS: text,
+    {"views": whole, CLASS_TEMPERATURES: listing(divisor), "offset": number, LABELS: text,
      LEARNED: record({"whole": anything})},
 )  # fmt: skip
 
@@ -228,7 +228,7 @@ def _checked(file: TensorFile) -> ModelFile:
     header = HEADER(file.header)
     SECTIONS(header["sections"])
     graph = check(from_dict(header["graph"]))
-    classes = header["classes"]
+    classes = tuple(map(clean_name, header["classes"]))
     stored = from_tensors({n: a for n, a in file.tensors.items() if not n.startswith(EXTRA)})
     extra = {n.removeprefix(EXTRA): a for n, a in file.tensors.items() if n.startswith(EXTRA)}
     learned = _read_learned(header, extra.pop(LEARNED, None))
@@ -246,12 +246,11 @@ def _checked(file: TensorFile) -> ModelFile:
     source_side = header["preprocessing"]["square"]
     if not 1 <= source_side <= MAX_SIDE:
         raise ModelFileError(f"The file states an invalid photo size: {source_side} pixels.")
-    views = header.get("views", 1)
-    if type(views) is not int or views not in VIEWS:  # True and 1.0 are equal to 1
-        raise ModelFileError(f"The file states {views!r} views of a photo; only 1 or 2 (with the mirror image) are "
+    if (views := header.get("views", 1)) not in VIEWS:
+        raise ModelFileError(f"The file states {views} views of a photo; only 1 or 2 (with the mirror image) are "
                              "possible.")
     return ModelFile(
-        graph, stored.weights, tuple(map(clean_name, classes)), source_side, extra=extra, half=stored.half,
+        graph, stored.weights, classes, source_side, extra=extra, half=stored.half,
         steps=stored.steps, learned=learned, class_temperatures=_read_class_temperatures(header, len(classes)),
         name=file.labels.get("name", ""), date=file.labels.get("date", ""), multilabel=multilabel,
         **{name: header[name] for name in SAME if name in header},

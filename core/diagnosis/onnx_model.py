@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from core.data.dataset import clean_name
 from core.diagnosis import thresholds
 from core.diagnosis.calibration import label_thresholds
 from core.diagnosis.features import head_node
@@ -37,9 +38,10 @@ def read_onnx_model(path: Path) -> ModelFile:
     if height != width or channels != 3:
         raise ModelFileError(f"{path} takes photos of shape {found.graph.photo_shape}; diagnosis needs square colour "
                              "photos.")
-    if not 1 <= (side := found.square or height) <= MAX_SIDE:
-        raise ModelFileError(f"{path} states photos of {side} pixels; 1 to {MAX_SIDE} are possible.")
-    classes = found.classes or tuple(f"class {number}" for number in range(found.graph.classes))
+    if not 1 <= (side := found.square or height) <= MAX_SIDE or found.views not in (1, 2):
+        raise ModelFileError(f"{path} states photos of {side} pixels and {found.views} views; 1 to {MAX_SIDE} pixels "
+                             "and 1 or 2 views are possible.")
+    classes = tuple(map(clean_name, found.classes)) or tuple(f"class {number}" for number in range(found.graph.classes))
     limits = replace(untested_thresholds(len(classes)), labels=found.labels).to_section()
     sections = {thresholds.SECTION: limits} if found.labels else {}
     return ModelFile(found.graph, found.weights, classes, side, found.temperature, sections=sections, name=path.stem,

@@ -103,7 +103,7 @@ class Predictor:
         """
         views = views or self.model.views
         batch = self.batch * self.model.views // views
-        parts = [self._predict(photos[first : first + batch], views) for first in range(0, len(photos), batch)]
+        parts = [self._predict(photos[first : first + batch], views) for first in range(0, max(len(photos), 1), batch)]
         return parts[0] if len(parts) == 1 else {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
 
     def probabilities(self, photos: Array) -> Array:

@@ -74,7 +74,7 @@ def read_use(metadata: Mapping[str, str], count: int, sigmoid: bool) -> dict[str
     labels = _read_numbers(metadata, LABELS, number, count) or (0.5,) * count * (sigmoid or count == 1)
     return {
         "classes": names, "temperature": _read(metadata, TEMPERATURE, divisor) or 1.0, "labels": labels,
-        "views": 2 if metadata.get(VIEWS) == "2" else 1,
+        "views": _read(metadata, VIEWS, whole) or 1,
         "class_temperatures": _read_numbers(metadata, CLASS_TEMPERATURES, divisor, count),
         "offset": _read(metadata, OFFSET, number) or 0.0, "square": _read(metadata, SQUARE, whole) or 0,
     }  # fmt: skip

@@ -142,7 +142,7 @@ def describe_epoch(event: events.EpochDone, epochs: int) -> str:
 
 
 def describe_end(event: events.RunFinished, evaluation: Sequence[str]) -> str:
-    """Describe the end of a run; evaluation: its sentences, in place of the test accuracy."""
+    """Describe the end of a run; evaluation: its sentences."""
     ends = {"completed": "Done", "early": "Stopped early: no further improvement", "stopped": "Stopped and saved"}
     if event.reason == "stopped" and not event.step:
         return "Stopped before the first step. Nothing was changed."  # of a resumed run, its folder is as it was
@@ -151,8 +151,6 @@ def describe_end(event: events.RunFinished, evaluation: Sequence[str]) -> str:
     if event.best_epoch >= 0:
         lines.append(f"Best epoch {event.best_epoch + 1}: validation accuracy {rounded(event.best_accuracy)} %.")
     lines += evaluation
-    if event.test_accuracy is not None and not evaluation:
-        lines.append(f"Test accuracy: {rounded(event.test_accuracy)} %.")
     if event.model_path:
         lines.append(f"Model saved to {event.model_path}")
     if event.report_path:

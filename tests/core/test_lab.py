@@ -128,6 +128,7 @@ def test_numbers_that_mean_nothing_are_refused(arguments, said, few_digits, caps
     (["mnist", "predict", "--photos", "x.png", "--model-file", "resources/models/leaves.safetensors"],
     "is not a model of digits"),
     (["mnist", "predict", "--photos", "x.png", "--model-file", "none.safetensors"], "none.safetensors"),
+    (["mnist", "train"], "There are 16 training digits, but a batch has 128."),
     (["mnist", "train", "--model-file", "none/x.safetensors"], "--model-file: there is no folder"),
 ])  # fmt: skip
 def test_what_cannot_be_done_is_told_before_any_work(arguments, said, few_digits, capsys, monkeypatch):

@@ -56,7 +56,7 @@ def test_other_classes_than_weights_are_refused(model, tmp_path):
     path = tmp_path / "x.safetensors"
     write_crafted(path, model, classes=["a ", "b", "u\u0308"])
     assert (read_model(path).views, read_model(path).classes) == (1, ("a", "b", "\u00fc")), "as those of photos"
-    for classes in (["a", "b"], ["a", "b", "b"], ["a", "b", "c", "d"]):
+    for classes in (["a", "b"], ["a", "b", "b"], ["a", "b", "b "], ["a", "b", "c", "d"]):
         write_crafted(tmp_path / "x.safetensors", model, classes=classes)
         with pytest.raises(ModelFileError, match="its network has 3"):
             read_model(tmp_path / "x.safetensors")
@@ -80,8 +80,8 @@ def test_weights_that_do_not_fit_are_named(model, tmp_path):
     ({"temperature": 1e-310}, "temperature: 1e-310 is not"), ({"temperature": float("inf")}, "temperature"),
     ({"preprocessing": {"square": 1 << 40}}, "invalid photo size"),
     ({"views": 0}, "states 0 views of a photo; only 1 or 2"), ({"views": 3}, "states 3 views"),
-    ({"views": True}, "states True views"), ({"views": 2.0}, "states 2.0 views"), ({"views": "2"}, "states '2' views"),
-    ({"views": None}, "states None views"), ({"graph": {}}, "cannot be read"),
+    *(({"views": views}, "views: .* is no whole number") for views in (True, 2.0, "2", None)),
+    ({"graph": {}}, "cannot be read"),
     ({"figures": {"test_accuracy": "good"}}, "an invalid header"), ({"sections": 5}, "an invalid header"),
     *(({"sections": shown}, "an invalid header") for shown in (
         {"test": {"parts": [{"name": "all"}]}}, {"data": {"sources": "a"}}, {"calibration": {"error": "small"}},

@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 import pytest
 
-from core.diagnosis.onnx_model import check_onnx, to_onnx
-from core.errors import LeafClinicError
+from core.diagnosis.onnx_model import check_onnx, read_onnx_model, to_onnx
+from core.errors import LeafClinicError, ModelFileError
 from core.onnx import read_onnx, runtime
 from tests.helpers.models import small_model
 
@@ -24,6 +24,9 @@ def test_a_file_holds_all_that_is_needed_to_use_it(tmp_path):
     (tmp_path / "m.onnx").write_bytes(data)
     back = read_onnx(tmp_path / "m.onnx")
     assert (back.classes, back.temperature, back.preprocessed) == (("été", "b", "c"), 1.3, True)
+    (tmp_path / "m.onnx").write_bytes(to_onnx(replace(model(), views=3)))
+    with pytest.raises(ModelFileError, match="16 pixels and 3 views"):
+        read_onnx_model(tmp_path / "m.onnx")
     told = {entry.key: entry.value for entry in onnx.load_model_from_string(data).metadata_props}
     assert json.loads(told["thresholds"]) == SECTION
     assert (told["square"], told["licence"]) == ("32", "CC0")
