@@ -113,7 +113,8 @@ class DecisionRule:
         total, none = (part.sum(axis=-1, keepdims=True) for part in (own, probabilities[..., bare]))
         if self.thresholds is None or not self.thresholds.labels:
             own = own * (1 - none) / np.where(total > 0, total, 1)
-        return np.where(bare, probabilities, own), np.where((total + none)[..., 0] < LEAST, -np.inf, familiar)
+        other = (total + none)[..., 0] < LEAST * probabilities.sum(axis=-1)  # 1, but for several labels
+        return np.where(bare, probabilities, own), np.where(other, -np.inf, familiar)
 
     def list_top(self, prediction: Prediction) -> tuple[ClassProbability, ...]:
         """The most probable classes, `TOP` or more: first the labels that the photo has; without impossible ones."""

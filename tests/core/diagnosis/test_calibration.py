@@ -1,7 +1,5 @@
 """Calibration: temperatures, of all classes and by crop, offset, and reliability."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -192,5 +190,5 @@ def test_words_name_the_crops_that_are_less_sure_and_the_surer():
     assert said in render_card(model(sections={"calibration": {"error": 0.01}}), "x")
     assert calibration.describe_temperatures(model(class_temperatures=(0.5,) * 4)).endswith("predicted as its classes.")
     assert calibration.describe_temperatures(model(class_temperatures=())) == ""
-    nameless = replace(model(class_temperatures=(4.0,) * 4), classes=tuple("abcd"))
+    nameless = small_model(tuple("abcd"), 32, temperature=0.5, class_temperatures=(4.0,) * 4)
     assert calibration.describe_temperatures(nameless).endswith("about unnamed crops (4.000).")

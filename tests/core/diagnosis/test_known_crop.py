@@ -27,6 +27,7 @@ def test_probabilities_are_those_given_the_crop_and_a_leaf():
     assert familiar.tolist() == [-1.0, -2.0], "the second may show no leaf"
     labels = replace(rule, thresholds=untested_thresholds(4))
     assert labels.restrict(stated, 0.0)[0][0] == pytest.approx([0.1, 0.3, 0.2, 0.0])
+    assert labels.restrict(np.array([0.002, 0.003, 0.001, 0.001]), 0.0)[1] == 0.0, "a leaf without any of the labels"
     assert replace(rule, crop="").restrict(stated, 0.0)[0] is stated
     known = Prediction(*rule.restrict(np.array([0.001, 0.003, 0.001, 0.995]), -1.0))
     assert rule.decide(known) == Verdict(NOT_SURE, UNFAMILIAR), "a leaf of another crop"
