@@ -6,8 +6,6 @@ import pytest
 from benchmarks.model_card import render_card
 from core.diagnosis import calibration
 from core.diagnosis.metrics import binary_cross_entropy, cross_entropy, softmax
-from core.diagnosis.model_file import read_model, write_model
-from core.errors import ModelFileError
 from tests.helpers.models import small_model
 
 
@@ -170,17 +168,6 @@ def test_all_logits_of_a_photo_are_divided_by_the_temperature_of_its_predicted_c
     assert np.array_equal(calibration.calibrate_logits(model(), logits), logits / by_class)
     reduced = calibration.scale_logits(logits, 0.5, (4.0, 4.0, 0.25, 0.25), 0.6)
     assert np.array_equal(calibration.calibrate_logits(model(offset=0.6), logits), reduced)
-
-
-@pytest.mark.parametrize(("temperatures", "sentence"), [
-    ((1.0, 1.0, 1.0), "temperatures of 3 classes and 4 classes"), ((1.0, 0.0, 1.0, 1.0), "0.0 is not a number"),
-    *(((1.0, 1.0, wrong, 1.0), f"{wrong} is not a number from 1e-6 to 1e6") for wrong in (-2.0, 1e-310)),
-    *(((1.0, float(wrong), 1.0, 1.0), "is no number") for wrong in ("inf", "nan")), (("warm",) * 4, "invalid header"),
-])  # fmt: skip
-def test_temperatures_without_sense_are_refused(tmp_path, temperatures, sentence):
-    write_model(tmp_path / "m.safetensors", model(class_temperatures=temperatures))
-    with pytest.raises(ModelFileError, match=sentence):
-        read_model(tmp_path / "m.safetensors")
 
 
 def test_words_name_the_crops_that_are_less_sure_and_the_surer():

@@ -20,15 +20,14 @@ from tests.helpers.photo_files import corners, jpeg
 
 CLASSES = ("apple/scab", "apple/rust", "background/none")
 RULE = DecisionRule(CLASSES, Thresholds("energy", 0.0, 2, 0.9, (CoveragePoint(1.0, 0.6, 0.9, 0.0),)))
-BARE = DecisionRule(CLASSES, None)
 
 
 def seen(*probabilities, familiar=1.0):
     return Prediction(np.array(probabilities), familiar)
 
 
-def diagnose(*photos, rule=RULE):
-    return diagnose_plant("plant", photos, rule)
+def diagnose(*photos):
+    return diagnose_plant("plant", photos, RULE)
 
 
 def test_photos_that_agree_are_surer_a_sure_one_outweighs_two_and_some_do_not_count():
@@ -42,12 +41,12 @@ def test_photos_that_agree_are_surer_a_sure_one_outweighs_two_and_some_do_not_co
     assert plant.top[0].probability == pytest.approx(0.8)
 
 
-@pytest.mark.parametrize(("photo", "word", "rule"), [
-    (seen(0.01, 0.02, 0.97), NO_LEAF, RULE), (seen(0.9, 0.1, 0.0, familiar=-1.0), NOT_SURE, RULE),
-    (seen(0.01, 0.02, 0.97), NO_LEAF, BARE), (seen(0.9, 0.1, 0.0, familiar=-np.inf), NOT_SURE, BARE),
+@pytest.mark.parametrize("rule", [RULE, DecisionRule(CLASSES, None)])
+@pytest.mark.parametrize(("photo", "word"), [
+    (seen(0.01, 0.02, 0.97), NO_LEAF), (seen(0.9, 0.1, 0.0, familiar=-np.inf), NOT_SURE),
 ])  # fmt: skip
 def test_a_plant_without_a_usable_photo_has_no_diagnosis(photo, word, rule):
-    plant = diagnose(photo, photo, rule=rule)
+    plant = diagnose_plant("plant", [photo, photo], rule)
     assert (plant.verdict.word, plant.used, plant.top) == (word, 0, ())
     assert plant.verdict.reason
 
