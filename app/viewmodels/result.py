@@ -275,8 +275,8 @@ def columns(plant_of: Callable[[PhotoResult], Plant | None], titles: Mapping[str
 
 
 def _diseased(result: PhotoResult) -> str:
-    share = result.shown_percent
-    return "" if share is None else whole_percent(share / 100) + (" ✎" if result.mask is not None else "")
+    share, hand = result.shown_percent or 0.0, "" if result.mask is None else " ✎"
+    return whole_percent(share / 100) + hand if share or hand else ""
 
 
 def to_line(result: PhotoResult) -> dict[str, Any]:

@@ -98,7 +98,7 @@ def _print_row(row: Iterable[str]) -> None:
 def _photo_sentence(d: Diagnosis) -> str:
     found = describe_leaves([leaf.verdict.word for leaf in d.leaves])
     text = f"{found}. {d.reason}" if found and d.reason else found or _describe(d.verdict, d.reason, d.top)
-    area = "" if d.diseased is None else f"; {d.diseased:.1f} % of the leaf diseased (grade {d.grade} of 11)"
+    area = f"; {d.diseased:.1f} % of the leaf diseased (grade {d.grade} of 11)" if d.diseased else ""
     line = f"{d.path}: {d.error or text + area}"
     stop = "." if d.notes and not line.endswith(".") else ""
     return printable(" ".join((line + stop, *d.notes)))

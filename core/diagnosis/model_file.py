@@ -247,8 +247,7 @@ def _checked(file: TensorFile) -> ModelFile:
     if not 1 <= source_side <= MAX_SIDE:
         raise ModelFileError(f"The file states an invalid photo size: {source_side} pixels.")
     if (views := header.get("views", 1)) not in VIEWS:
-        raise ModelFileError(f"The file states {views} views of a photo; only 1 or 2 (with the mirror image) are "
-                             "possible.")
+        raise ModelFileError(f"The file states {views} views of a photo; only 1 or 2 are possible.")
     return ModelFile(
         graph, stored.weights, classes, source_side, extra=extra, half=stored.half,
         steps=stored.steps, learned=learned, class_temperatures=_read_class_temperatures(header, len(classes)),

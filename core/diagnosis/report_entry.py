@@ -36,8 +36,8 @@ def _describe_leaf(number: int, leaf: LeafDiagnosis) -> str:
 
 
 def _describe_area(diseased: float | None) -> str:
-    if diseased is None:
-        return ""
+    if not diseased:
+        return "" if diseased is None else "No diseased area was found."
     return f"About {percent(diseased / 100)} of the leaf area is diseased. Grade {grade(diseased)} of 11 ({SCALE})."
 
 

@@ -54,13 +54,12 @@ def compile_fitting(
 ) -> tuple[Plan, int]:
     """The training plan of a graph with its loss, and its batch: as configured, at most all photos, or with 0 the
     largest that fits the device of every rank."""
-    parts = config.accumulate
     if config.batch_size:
-        batch = min(config.batch_size, -(-photos // parts) * parts)
+        batch = min(config.batch_size, -(-photos // config.accumulate) * config.accumulate)
         return compile_training(config, graph, device, batch, communicator), batch
     least = auto_batch(device, photos, communicator.size)
     while True:
-        batch = -(-least // parts) * parts  # as `problems` requires of a run that is resumed
+        batch = -(-least // config.accumulate) * config.accumulate  # as `problems` requires of a resumed run
         plan: Plan | None = None
         try:
             plan = compile_training(config, graph, device, batch, communicator)

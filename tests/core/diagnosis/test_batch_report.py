@@ -46,7 +46,7 @@ def found():
 def entries(found):
     sure = Diagnosis("a/<one>.jpg", "bean/bean_rust", found.top, diseased=6.25, notes=("60% is not leaf.",))
     leaf = LeafDiagnosis((0, 0, 1, 1), found.verdict, found.top, found.prediction, 30.0)
-    sure = replace(sure, leaves=(leaf, replace(leaf, verdict=Verdict(NOT_SURE))))
+    sure = replace(sure, leaves=(leaf, replace(leaf, verdict=Verdict(NOT_SURE)), replace(leaf, lesions=0.0)))
     unsure = replace(sure, path="two.jpg", verdict=NOT_SURE, reason="It may be either.", diseased=None)
     cases = ((sure, found), (unsure, found), (Diagnosis("bad.jpg", error="It is empty."), None))
     return [make_entry(diagnosis, examined, NAMED, 336) for diagnosis, examined in cases]
@@ -55,7 +55,7 @@ def entries(found):
 def test_the_page_begins_with_a_table_and_says_all_of_every_photo(entries, model):
     page = render_batch(entries, remarks(model), render_card_html(model))
     for words in ("Photos: 3.", "Model: beans (2026-11-22, 0123456789ab). Photos: 3.", "bean: bean rust", "90.0", "6.2",
-                  "Grade 3 of 11", "60% is not leaf.", "Leaf 2: not sure.",
+                  "Grade 3 of 11", "60% is not leaf.", "Leaf 2: not sure.", "No diseased area was found.",
                   "Leaf 1: bean: bean rust 90.0\u00a0%. About 30.0\u00a0% of the leaf area is diseased. Grade 5",
                   "It may be either.", "unreadable", "It is empty.",
                   "&lt;one&gt;.jpg", "field photos 70.0\u00a0%", "Accuracy"):
@@ -105,7 +105,7 @@ TOP = (ClassProbability("tomato/late_blight", 0.99996), ClassProbability("tomato
 
 
 def test_terminal_and_page_state_nothing_as_certain_and_no_probability_of_an_unfamiliar_photo(capsys):
-    found = [Diagnosis("a.jpg", TOP[0].label, TOP), Diagnosis("b.jpg", NOT_SURE, TOP, reason=UNFAMILIAR)]
+    found = [Diagnosis("a.jpg", TOP[0].label, TOP, diseased=0.0), Diagnosis("b.jpg", NOT_SURE, TOP, reason=UNFAMILIAR)]
     assert show_photos(found, "text", ModelIdentity()) == 2
     assert capsys.readouterr().out.splitlines() == [
         "a.jpg: tomato/late_blight > 99.9 %, tomato/leaf_mold < 0.1 %", f"b.jpg: {NOT_SURE}. {UNFAMILIAR}"]
