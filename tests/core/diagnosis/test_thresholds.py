@@ -108,11 +108,10 @@ def test_the_thresholds_are_quantiles_of_validation_photos_with_and_without_a_le
 
 def test_without_thresholds_a_class_must_be_likelier_than_all_others():
     rule = DecisionRule(CLASSES, None)
-    assert rule.decide(Prediction(np.array([0.6, 0.3, 0.1]), 0.0)).word == "apple/scab"
-    doubtful = rule.decide(Prediction(np.array([0.4, 0.25, 0.35]), 0.0))
-    assert (doubtful.word, "apple/scab or tomato/healthy" in doubtful.reason) == (NOT_SURE, True)
-    bare = [rule.decide(Prediction(np.array([1 - p, p, 0.0]), 0.0)).word for p in (0.9, 0.6)]
-    assert bare == [NO_LEAF, NOT_SURE], "no disease is named where there is no leaf"
+    cases = (0.6, 0.3, 0.1), (0.4, 0.25, 0.35), (0.1, 0.9, 0.0), (0.4, 0.6, 0.0)
+    found = [rule.decide(Prediction(np.array(probabilities), 0.0)) for probabilities in cases]
+    assert [verdict.word for verdict in found] == ["apple/scab", NOT_SURE, NO_LEAF, NOT_SURE]
+    assert "apple/scab or tomato/healthy" in found[1].reason
 
 
 @pytest.mark.parametrize(("label", "expected"), [
