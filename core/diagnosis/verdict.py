@@ -90,9 +90,9 @@ def describe_leaves(words: Sequence[str]) -> str:
 class DecisionRule:
     """How a model's predictions become verdicts.
 
-    classes: of the model; thresholds: None if it has none, and a class then needs a probability of 0.5; coverage: share
-    of validation photos with a diagnosis, 0..1, which selects the confidence threshold; crop: the only one that photos
-    show, "" for any.
+    classes: of the model; thresholds: None if it has none, and a class then needs a probability of 0.5, "no leaf" 0.9;
+    coverage: share of validation photos with a diagnosis, 0..1, which selects the confidence threshold; crop: the only
+    one that photos show, "" for any.
     """
 
     classes: Sequence[str]
