@@ -70,6 +70,8 @@ def test_a_predictor_decides_as_an_examination_and_both_report_what_they_cannot_
     cv2.imwrite(paths[1], photo[..., ::-1])
     with closing(Predictor(completed)) as predictor, closing(Examiner(completed, coverage=1.0)) as examiner:
         bad, found = predictor.diagnose(paths)
+        with pytest.raises(InputError, match="cannot be computed"):
+            predictor.predict(np.zeros((0, SIDE, SIDE, 3), np.uint8))
         unread, examined = (examiner.examine_file(path)[0] for path in paths)
     (wanted,) = examine(completed, photo, crop=False)
     assert (bad.error, unread.error, found.verdict) == ("The file is empty.", "The file is empty.", wanted.verdict.word)

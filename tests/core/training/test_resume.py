@@ -17,7 +17,6 @@ from core.training.checkpoint import LAST, PREVIOUS, RunState, read_checkpoint, 
 from core.training.commands import Commands
 from core.training.events import EpochDone, Progress, RunFinished, RunStarted, StepDone, from_line
 from core.training.run_folder import RunFolder, read_config
-from core.training.setup import VALIDATION_BATCH
 from core.training.trainer import Trainer
 from tests.core.training.test_teacher import write_teacher
 from tests.helpers.reference_plan import ReferencePlan
@@ -66,7 +65,7 @@ def test_validating_some_epochs_only_changes_no_weight_also_after_a_resume(tiny,
 
 @pytest.mark.parametrize("minutes", [0.0, 1e-9])  # so little that the first step is the last
 def test_a_stop_during_validation_loses_nothing(tiny, monkeypatch, minutes):
-    monkeypatch.setitem(VALIDATION_BATCH, "cpu", 1)
+    monkeypatch.setattr("core.training.setup.VALIDATION_BATCH", {"cpu": 1})
     whole, parted, commands = tiny("whole", minutes=minutes), tiny("parted", minutes=minutes), Commands()
     train(whole)
     for event in Trainer(parted).run(commands):
