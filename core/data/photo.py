@@ -212,7 +212,7 @@ def _choose_scale(header: Header, side: int, least: int, part: str) -> tuple[int
     """The side at which a photo is decoded, and factor and flag of decoding.
 
     JPEG scales by 2, 4 or 8 while it decodes, by averaging areas: a 12-megapixel photo in a third of the time. Where
-    that leaves less than `least`, nothing else is scaled; otherwise it leaves at least twice `side`.
+    that leaves less than `least`, nothing else is scaled; otherwise it leaves at least twice `side` (WHOLE: `side`).
     """
     short, longer = sorted((header.width, header.height))
     reduced = _REDUCED if header.kind == "JPEG" and side else ()

@@ -35,7 +35,6 @@ class StringArray:
         return len(self._ends)
 
     def __getitem__(self, row: int) -> str:
-        row = int(row)
         if row < 0:
             row += len(self)
         start = int(self._ends[row - 1]) if row else 0
