@@ -119,8 +119,5 @@ def _balance(counts: dict[str, int]) -> list[Finding]:
     least, most = min(counts, key=lambda c: counts[c]), max(counts, key=lambda c: counts[c])
     if counts[most] < LOPSIDED * max(counts[least], 1):
         return []
-    message = (
-        f"There are {counts[most]} photos of {most} and {counts[least]} of {least}. "
-        "Add photos of the rare class, or train with balanced sampling."
-    )
-    return [Finding("lopsided", (least, most), message)]
+    return [Finding("lopsided", (least, most), f"There are {counts[most]} photos of {most} and {counts[least]} of "
+                    f"{least}. Add photos of the rare class, or train with balanced sampling.")]  # fmt: skip

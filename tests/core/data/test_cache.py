@@ -78,6 +78,7 @@ def test_only_new_and_changed_photos_are_decoded_and_not_renamed_or_touched_ones
     (photos / "rust" / "000.png").rename(photos / "rust" / "other.png")
     os.utime(photos / "rust" / "001.png", (1, 1))
     decoded = count_decoded(monkeypatch)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Mock(free=cache_store.SPARE_BYTES + 3 * SIDE**2))  # for one
     dataset, cache = fill(photos, tmp_path / "store")
     assert decoded == []
     assert_sound(dataset, cache)
