@@ -204,8 +204,8 @@ def _to_rgb(photo: Array, scale: Callable[[Array], Array]) -> Array:
 
 
 def _too_large(header: Header, most: int) -> PhotoError:
-    megapixels = header.width * header.height / 1e6
-    return PhotoError(f"The photo is too large ({megapixels:.0f} megapixels; at most {most / 1e6:.0f}).")
+    megapixels = -(-header.width * header.height // 10**6)  # rounded up, above the limit
+    return PhotoError(f"The photo is too large ({megapixels} megapixels; at most {most // 10**6}).")
 
 
 def _choose_scale(header: Header, side: int, least: int, part: str) -> tuple[int, int, int]:
