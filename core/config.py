@@ -206,9 +206,9 @@ def problems(config: RunConfig) -> list[Problem]:
             if value != value:
                 found.append(Problem(name, "is not a number."))
             elif row.low is not None and value < row.low and (value or not row.zero):
-                found.append(Problem(name, f"{value:g} is too small; the minimum is {row.low:g}."))
+                found.append(Problem(name, f"{value} is too small; the minimum is {row.low:g}."))
             elif row.high is not None and value > row.high:
-                found.append(Problem(name, f"{value:g} is too large; the maximum is {row.high:g}."))
+                found.append(Problem(name, f"{value} is too large; the maximum is {row.high:g}."))
     if config.validation + config.test >= 0.9:
         found.append(Problem("test", "validation and test shares leave too few photos for training."))
     if config.accumulate > 0 and config.batch_size % config.accumulate:
@@ -239,7 +239,7 @@ def from_dict(values: Mapping[str, Any]) -> RunConfig:
         if isinstance(default, tuple) and isinstance(value, list | tuple):
             value = tuple(os.path.expanduser(str(v)) for v in value)
         elif isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
+            value = float(str(value))  # infinite where it is too large for one
         elif type(value) is not type(default):
             found.append(Problem(name, f"{value!r} is not {KINDS[type(default)]}."))
             continue

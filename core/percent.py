@@ -24,7 +24,7 @@ def percent(share: float | None, digits: int = 1) -> str:
 
 def whole_percent(share: float) -> str:
     """A share 0..1 in whole percents; one that is not 0 is never "0 %"."""
-    return f"<{SPACE}{percent(0.01, 0)}" if 0 < share < 0.005 else percent(share, 0)
+    return f"<{SPACE}{percent(0.01, 0)}" if 0 < share <= 0.005 else percent(share, 0)
 
 
 def stated(probability: float) -> str:

@@ -119,14 +119,15 @@ def new_run_folder(place: Path, start: str, model: str) -> Path:
 def unused(path: Path) -> Path:
     """The path, or with -2, -3 ... appended if it exists: two runs may start in the same second."""
     names = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in count(2))
-    return path if not path.exists() else next(name for name in names if not name.exists())
+    return path if not os.path.lexists(path) else next(name for name in names if not os.path.lexists(name))
 
 
 def create_unused(path: Path) -> Path:
     """Create the folder `unused(path)`. Programs that do so at once get different ones. Raises StorageError."""
+    create_folder(path.parent)
     while True:
         with saving(path), contextlib.suppress(FileExistsError):
-            (found := unused(path)).mkdir(parents=True)
+            (found := unused(path)).mkdir()
             return found
 
 

@@ -185,7 +185,7 @@ class DatasetBuilder:
         for values, value in zip(self._columns.values(), extra, strict=True):
             values.append(value)
 
-    def finish(self) -> Dataset:
+    def finish(self, listed: bool = False) -> Dataset:
         """The dataset, with classes sorted by name and repeated paths removed. Raises DataError."""
         labels, splits = np.frombuffer(self._labels, np.int32), np.frombuffer(self._splits, np.int8)
         classes = tuple(sorted(self._codes))
@@ -196,7 +196,7 @@ class DatasetBuilder:
             root=self.root, paths=StringArray.of(self._paths), classes=classes, labels=renumber[labels],
             splits=splits, groups=groups, group_names=names,
             columns={name: StringArray.of(values) for name, values in self._columns.items()},
-            skipped=tuple(self.skipped),
+            skipped=tuple(self.skipped), listed=listed,
         )
         return _without_repeats(dataset)
 

@@ -1,4 +1,4 @@
-"""Reads a folder of photos as a `Dataset`: subfolders are classes (or crop/condition), optionally below splits."""
+"""Reads a folder of photos as a `Dataset`: subfolders are classes (or crop/condition), above or below splits if any."""
 
 from __future__ import annotations
 
@@ -97,6 +97,9 @@ def _label(table: DatasetBuilder, found: Sequence[_Found], filters: Sequence[tup
     folders = [tuple(map(clean_name, folder)) for folder, _ in found]
     start = _shared(folders)
     split_level = _has_splits([folder[start:] for folder in folders])
+    below = [folder[start + 1 :] for folder in folders if folder[start:]]
+    if not split_level and all(below) and (split_level := _has_splits(below)):  # each class or crop has its own
+        folders = [(*f[:start], *f[start + 1 : start + 2], *f[start : start + 1], *f[start + 2 :]) for f in folders]
     first = start + split_level
     nested = all(len(folder) != first + 1 for folder in folders)
     for folder, (named, names) in zip(folders, found, strict=True):
@@ -118,9 +121,7 @@ def _shared(folders: Sequence[tuple[str, ...]]) -> int:
     start = 0
     while all(len(f) > start + 1 for f in folders) and len({f[start] for f in folders}) == 1:
         rest = [f[start + 1 :] for f in folders]
-        if not _has_splits(rest) and min(len(f) for f in rest) < 2:
-            break
-        if _has_splits([f[start:] for f in folders]):
+        if _has_splits([f[start:] for f in folders]) or not _has_splits(rest) and min(len(f) for f in rest) < 2:
             break
         start += 1
     return start

@@ -58,7 +58,7 @@ def examine(dataset: Dataset, cache: PhotoCache, progress: ReportProgress = igno
     """The findings on all photos of a decoded dataset, the worst first."""
     kept = cache.kept
     found = [Finding("unreadable", (s.path,), s.reason) for s in cache.skipped]
-    found += [_copies(dataset, pair) for pair in find_near_duplicates(cache, progress)]
+    found += [_copies(dataset, cache, pair) for pair in find_near_duplicates(cache, progress)]
     pages = MappedPages(cache.photos)
     for at, row in enumerate(kept.tolist()):
         pages.check()
@@ -72,10 +72,10 @@ def examine(dataset: Dataset, cache: PhotoCache, progress: ReportProgress = igno
     return sorted(found, key=lambda f: order.index(f.kind))
 
 
-def _copies(dataset: Dataset, pair: Pair) -> Finding:
+def _copies(dataset: Dataset, cache: PhotoCache, pair: Pair) -> Finding:
     first, second = pair.first, pair.second
     paths = (dataset.paths[first], dataset.paths[second])
-    same = "the same file" if pair.likeness == 1.0 else "the same picture"
+    same = "the same file" if np.array_equal(*cache.content[[first, second]]) else "the same picture"
     if dataset.labels[first] == dataset.labels[second]:
         return Finding("copies", paths, f"Both are {same}; they stay in the same split.")
     return Finding("two_labels", paths, f"Both are {same}, but labelled {dataset.label(first)} and "
@@ -119,8 +119,5 @@ def _balance(counts: dict[str, int]) -> list[Finding]:
     least, most = min(counts, key=lambda c: counts[c]), max(counts, key=lambda c: counts[c])
     if counts[most] < LOPSIDED * max(counts[least], 1):
         return []
-    message = (
-        f"There are {counts[most]} photos of {most} and {counts[least]} of {least}. "
-        "Add photos of the rare class, or train with balanced sampling."
-    )
-    return [Finding("lopsided", (least, most), message)]
+    return [Finding("lopsided", (least, most), f"There are {counts[most]} photos of {most} and {counts[least]} of "
+                    f"{least}. Add photos of the rare class, or train with balanced sampling.")]  # fmt: skip

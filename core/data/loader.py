@@ -153,8 +153,9 @@ def epoch_order(labels: Array, sampling: str, seed: int, epoch: int) -> Array:
         return shuffled
     chosen = np.empty(count, np.int64)
     at = 0
-    for label, quota in zip(*_quotas(labels, power), strict=True):
-        members = shuffled[labels[shuffled] == label]
+    counts, quotas = _quotas(labels, power)
+    by_class = np.split(shuffled[np.argsort(labels[shuffled], kind="stable")], np.cumsum(counts)[:-1])
+    for members, quota in zip(by_class, quotas, strict=True):
         chosen[at : at + quota] = np.resize(members, quota)
         at += quota
     return chosen[np.argsort(keys[:, 1], kind="stable")]
@@ -164,19 +165,17 @@ def occurrences(order: Array) -> Array:
     """How often each entry of `order` occurred before, int64."""
     by_photo = np.argsort(order, kind="stable")
     ordered = order[by_photo]
-    new = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(order) else np.empty(0, np.int64)
-    starts = np.repeat(new, np.diff(np.r_[new, len(order)]))
     times = np.empty(len(order), np.int64)
-    times[by_photo] = np.arange(len(order)) - starts
+    times[by_photo] = np.arange(len(order)) - np.searchsorted(ordered, ordered)
     return times
 
 
 def _quotas(labels: Array, power: float) -> tuple[Array, Array]:
-    """The classes present and their numbers of places, by the largest remainder method."""
-    classes, counts = np.unique(labels, return_counts=True)
+    """Numbers of photos and of places of each class present, places by the largest remainder method."""
+    counts = np.unique(labels, return_counts=True)[1]
     share = counts.astype(np.float64) ** power
     exact = share / share.sum() * len(labels)
     quotas = np.floor(exact).astype(np.int64)
     left = len(labels) - int(quotas.sum())
     quotas[np.argsort(quotas - exact, kind="stable")[:left]] += 1
-    return classes, quotas
+    return counts, quotas

@@ -9,7 +9,7 @@ import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
@@ -83,7 +83,7 @@ def open_manifest(
         if not len(table) and not empty:
             raise DataError(_nothing(file, path, where, at))
         progress(len(table), len(table))
-        return replace(table.finish(), listed=True)
+        return table.finish(listed=True)
 
 
 def read_paths(path: Path, column: str = "") -> Iterator[str]:

@@ -204,15 +204,15 @@ def _to_rgb(photo: Array, scale: Callable[[Array], Array]) -> Array:
 
 
 def _too_large(header: Header, most: int) -> PhotoError:
-    megapixels = header.width * header.height / 1e6
-    return PhotoError(f"The photo is too large ({megapixels:.0f} megapixels; at most {most / 1e6:.0f}).")
+    megapixels = -(-header.width * header.height // 10**6)  # rounded up, above the limit
+    return PhotoError(f"The photo is too large ({megapixels} megapixels; at most {most // 10**6}).")
 
 
 def _choose_scale(header: Header, side: int, least: int, part: str) -> tuple[int, int, int]:
     """The side at which a photo is decoded, and factor and flag of decoding.
 
     JPEG scales by 2, 4 or 8 while it decodes, by averaging areas: a 12-megapixel photo in a third of the time. Where
-    that leaves less than `least`, nothing else is scaled; otherwise it leaves at least twice `side`.
+    that leaves less than `least`, nothing else is scaled; otherwise it leaves at least twice `side` (WHOLE: `side`).
     """
     short, longer = sorted((header.width, header.height))
     reduced = _REDUCED if header.kind == "JPEG" and side else ()

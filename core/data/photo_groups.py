@@ -48,16 +48,16 @@ def find_groups(
     dataset: Dataset, cache: PhotoCache, progress: ReportProgress = ignore
 ) -> tuple[Array, list[Pair] | None]:
     """Groups int32 ``(N,)``: those of the source, others by name, time, list of leaves and likeness; and the
-    near-duplicates, None if the source names all groups, of which then only identical files join."""
-    groups, free = dataset.groups, dataset.ungrouped
+    near-duplicates, None if the source names all groups. Of named groups those with identical files join."""
+    groups, free, same = dataset.groups, dataset.ungrouped, equal_files(cache.content)
     if groups is not None and not free.any():
-        same = equal_files(cache.content)
         return (join_pairs(len(dataset), same, groups) if same else groups), None
     by_source = join_groups(group_by_name(dataset), group_by_burst(cache.facts[:, 2], dataset.labels))
     by_source = join_groups(by_source, group_by_leaf_map(dataset))
     copies = find_near_duplicates(cache, progress)
     named = by_source if groups is None else np.where(free, groups.max() + 1 + by_source, groups)
-    return join_pairs(len(dataset), [pair for pair in copies if free[pair.first] or free[pair.second]], named), copies
+    joined = same + [pair for pair in copies if free[pair.first] or free[pair.second]]
+    return join_pairs(len(dataset), joined, named), copies
 
 
 def source_name(path: str) -> str:

@@ -80,6 +80,7 @@ class PhotoReader:
         """
         if not paths:
             return []
+        paths = [path if os.path.isabs(path) else os.path.join(os.getcwd(), path) for path in paths]
         try:
             return self._read(paths, side, least, known, part)
         except (EOFError, OSError) as error:
@@ -114,10 +115,8 @@ class PhotoReader:
                                   "memory. Close other programs and try again.") from None
         self._room.seek(0)
         self._room.write(NUMBER.pack(0))
-        folder = os.getcwd()  # the process keeps the folder in which it was started
-        asked = [os.path.join(folder, path) for path in paths]
         how = {"side": side, "least": least, "part": part, "hash": known is not None, "ask": bool(known)}
-        self._send(how | {"paths": asked})
+        self._send(how | {"paths": paths})  # absolute: the process keeps the folder in which it was started
         while isinstance(answer := self._receive(), str):  # the content of a photo before it is decoded
             self._send(bytes.fromhex(answer) not in (known or ()))
         sizes = [3 * height * width for _, _, height, width, *_ in answer]

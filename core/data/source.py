@@ -48,7 +48,7 @@ def open_unlabelled(folder: str) -> Dataset:
     builder = DatasetBuilder(os.path.commonpath([os.path.dirname(path) for path in paths]))
     for path in paths:
         builder.append(os.path.relpath(path, builder.root).replace(os.sep, "/"), "unlabelled", UNSPLIT)
-    return builder.finish()
+    return builder.finish(listed=not os.path.isdir(folder))
 
 
 def find_photos(named: Iterable[str], column: str = "") -> Iterator[str]:

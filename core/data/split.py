@@ -26,17 +26,18 @@ def split_by_group(labels: Array, groups: Array, seed: int, validation: float, t
     """Splits int8 ``(N,)`` with approximately the given shares of photos in every class.
 
     A group with photos of several classes counts as its most frequent class. Within a class the groups are assigned in
-    random order, each to the split that brings the shares closest to their targets. Every class of three groups or more
-    has photos in every split with a share.
+    random order (no more than one for each split: the largest first), each to the split that brings the shares closest
+    to their targets. Every class of three groups or more has photos in every split with a share.
     """
     homes = _home_class(labels, groups)
     splits_of_group = np.zeros(len(homes), np.int8)
     sizes = np.bincount(groups)
     shares = np.array([1 - validation - test, validation, test])
     for label in np.unique(homes[homes >= 0]):
-        members = np.flatnonzero(homes == label)
-        order = np.random.Generator(np.random.Philox(key=[seed, int(label)])).permutation(len(members))
-        members = members[order]
+        random = np.random.Generator(np.random.Philox(key=[seed, int(label)]))
+        members = random.permutation(np.flatnonzero(homes == label))
+        if len(members) <= np.count_nonzero(shares):  # each split gets at most one
+            members = members[np.argsort(-sizes[members], kind="stable")]
         splits_of_group[members] = _assign_splits(sizes[members], shares)
     return splits_of_group[groups]
 
@@ -53,8 +54,7 @@ def complete_splits(splits: Array, labels: Array, groups: Array, seed: int, vali
     done = np.where(joined == UNSPLIT, split_by_group(labels, groups, seed, validation, test), joined)
     if given.any() and not np.any(done == VALIDATION):
         train = np.flatnonzero(done == TRAIN)
-        numbered = np.unique(groups[train], return_inverse=True)[1]
-        done[train] = split_by_group(labels[train], numbered, seed, validation, 0.0)
+        done[train] = split_by_group(labels[train], groups[train], seed, validation, 0.0)
     return done
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
+from unicodedata import normalize
 
 import numpy as np
 
@@ -34,7 +35,6 @@ class StringArray:
         return len(self._ends)
 
     def __getitem__(self, row: int) -> str:
-        row = int(row)
         if row < 0:
             row += len(self)
         start = int(self._ends[row - 1]) if row else 0
@@ -51,8 +51,8 @@ class StringArray:
         return StringArray.of(self[row] for row in rows)
 
     def holding(self, wanted: str, cancelled: Callable[[], bool] = lambda: False) -> Array:
-        """Which strings contain `wanted`, ignoring case, bool ``(N,)``; False for those after `cancelled`."""
-        folded = wanted.casefold()
+        """Which strings contain `wanted`, in any case and form of accents, bool ``(N,)``; False after `cancelled`."""
+        folded = normalize("NFC", wanted.casefold())
         found = np.zeros(len(self), bool)
         for first in range(0, len(self), STRETCH):
             if cancelled():
@@ -64,7 +64,7 @@ class StringArray:
             if block.isascii():
                 found[rows] = _holding(block.lower(), ends - start, folded.encode(ENCODING, ERRORS))
             else:
-                found[rows] = [folded in self[row].casefold() for row in range(first, first + len(ends))]
+                found[rows] = [folded in normalize("NFC", self[row].casefold()) for row in range(first, rows.stop)]
         return found
 
 

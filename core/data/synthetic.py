@@ -5,7 +5,6 @@ A model trained on it knows nothing about real leaves; the README in the folder 
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Final
 
@@ -49,7 +48,8 @@ def write_demo(folder: Path, photos_per_class: int = 240, side: int = 160, progr
     with saving(folder):
         if _is_there(folder, about):
             return manifest
-        shutil.rmtree(folder, ignore_errors=True)  # an unfinished or other demo set, and nothing else
+        for old in (manifest, *folder.glob(f"*/{'[0-9]' * 5}.jpg")):  # an unfinished or other demo set
+            old.unlink(missing_ok=True)
         for condition in CONDITIONS:
             (folder / condition).mkdir(parents=True, exist_ok=True)
         (folder / README).write_text(about, "utf-8")

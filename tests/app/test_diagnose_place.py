@@ -140,7 +140,7 @@ def test_lesions_are_outlined_only_where_a_disease_is_named(panel, model):
     sick[20:30, 20:30] = True
     spotted = {**answer(0.95), "diseased": 4.0, "mask": encode_mask(Severity(leaf, sick), (0.0, 0.0, 1.0, 1.0))}
     row = read_result(model.rows.rows[0], spotted)
-    for share, said in ((0.0, "No diseased area was found."), (0.2, "Diseased share of the leaf area: <\u00a01")):
+    for share, said in ((0.0, "No diseased area was found."), (0.5, "Diseased share of the leaf area: <\u00a01")):
         panel.detail.show_result(replace(row, diseased=share))
         assert panel.detail.notes.text().startswith(said)
         assert columns(lambda _: None, {})[3].text(panel.detail.shown) == ("<\u00a01\u00a0%" if share else "")

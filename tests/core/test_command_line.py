@@ -14,6 +14,7 @@ import pytest
 from core import adapt, diagnose, evaluate, export, review, train
 from core.command_line import check_folder, read_arguments, run_command
 from core.config import RunConfig, settings
+from core.data.photo_reader import read_file
 from core.data.source import find_photos
 from core.errors import EXIT_INTERRUPTED, EXIT_STOPPED, EXIT_WRONG_INPUT
 from core.training.commands import Commands
@@ -67,6 +68,7 @@ def test_what_the_system_refuses_to_look_for_is_a_sentence(tmp_path, capsys, mon
     monkeypatch.chdir(gone)
     gone.rmdir()
     assert (evaluate.main([long]), diagnose.main(["none", "x.jpg"])) == (EXIT_WRONG_INPUT,) * 2
+    assert "(File name too long)" in read_file(long, 8).reason
     first, second = capsys.readouterr().err.splitlines()  # first: for Python 3.14 no such file
     assert (long in first, second.split(" cannot be used: ")[0]) == (True, "The current folder")
 

@@ -8,7 +8,7 @@ import pytest
 
 from core.data.file_lock import locked
 from core.errors import StorageError
-from core.storage import create_folder, open_new, storage_error, unused, write_file
+from core.storage import create_unused, open_new, storage_error, unused, write_file
 
 
 def test_names_that_are_no_text_keep_their_bytes_in_a_file_with_a_name_as_long_as_the_system_allows(tmp_path):
@@ -39,13 +39,13 @@ def test_a_link_that_leads_nowhere_is_told_where_a_folder_is_needed(tmp_path):
     (tmp_path / "link").symlink_to("nowhere")
     for path in (tmp_path / "link", tmp_path / "link/in it", Path(__file__) / "in it"):
         with pytest.raises(StorageError, match=r"(link|\.py) is a file, or a link that leads nowhere"):
-            create_folder(path)
+            create_unused(path / "run")
 
 
 def test_a_name_in_use_is_numbered(tmp_path):
     photo, run = tmp_path / "20261121-pasted.png", tmp_path / "20261121-squeezenet1_1"
     assert unused(photo) == photo
-    photo.touch()
+    photo.symlink_to("nowhere")
     unused(photo).touch()
     assert unused(photo).name == "20261121-pasted-3.png"
     run.mkdir()

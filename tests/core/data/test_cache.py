@@ -20,7 +20,7 @@ from core.data.cache import open_cache
 from core.data.dataset import Cancelled, describe_skipped
 from core.data.folder import open_folder
 from core.data.photo_reader import PhotoReader, read_photo
-from core.data.source import open_dataset
+from core.data.source import open_dataset, open_unlabelled
 from core.errors import DataError, StorageError
 from tests.helpers.photo_files import corners, encode, jpeg, leaf_folder, png_header_only
 
@@ -78,6 +78,7 @@ def test_only_new_and_changed_photos_are_decoded_and_not_renamed_or_touched_ones
     (photos / "rust" / "000.png").rename(photos / "rust" / "other.png")
     os.utime(photos / "rust" / "001.png", (1, 1))
     decoded = count_decoded(monkeypatch)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Mock(free=cache_store.SPARE_BYTES + 3 * SIDE**2))  # for one
     dataset, cache = fill(photos, tmp_path / "store")
     assert decoded == []
     assert_sound(dataset, cache)
@@ -295,3 +296,5 @@ def test_the_photos_of_a_manifest_in_a_folder_above_the_cache_are_found(photos, 
         assert cache.facts.tolist() == [[32, 32, 0], [32, 32, 0]]
     with pytest.raises(DataError, match="is inside the photo folder"):
         open_cache(dataset, SIDE, folder=str(photos / "rust" / "store"))
+    manifest.write_text("path\nphotos/rust/000.png\nelsewhere/000.png\n")
+    assert cache_module.check_home(open_unlabelled(str(manifest)), str(tmp_path / "store")).parent.name == "store"

@@ -58,6 +58,8 @@ def test_splits_are_read_from_folders(tmp_path, names, crop):
     split_of = dict(zip(dataset.paths, dataset.splits.tolist(), strict=True))
     photos = (f"{train}/{crop}a/0.jpg", f"{val}/{crop}b/1.jpg", f"{test}/{crop}a/1.jpg")
     assert [split_of[photo] for photo in photos] == [TRAIN, VALIDATION, TEST]
+    each = open_folder(plant(tmp_path / "each", "a.jpg", *(f"{c}/{s}/{crop}1.jpg" for c in "ab" for s in splits)))
+    assert (each.classes, sorted(each.splits)) == ((f"a/{crop}"[:-1], f"b/{crop}"[:-1]), [0, 0, 1, 1, 2, 2])
 
 
 def test_a_class_that_a_split_lacks_is_still_matched_by_name(tmp_path):
@@ -112,18 +114,15 @@ def test_a_link_that_leads_nowhere_is_told_and_the_photos_beside_it_are_read(tmp
         (f"a/{name}", "The symbolic link leads to nothing that can be read.")]
 
 
-def test_a_tree_deeper_than_the_system_opens_by_name_is_refused_with_a_sentence(tmp_path):
-    here = os.getcwd()
+def test_a_tree_deeper_than_the_system_opens_by_name_is_refused_with_a_sentence(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     try:
-        os.chdir(tmp_path)
         for _ in range(25):
             os.mkdir("d" * 200)
             os.chdir("d" * 200)
         open("leaf.jpg", "w").close()
     except OSError:
         pytest.skip("the system does not make such paths at all")
-    finally:
-        os.chdir(here)
     with pytest.raises(DataError, match="cannot be read"):
         open_folder(tmp_path)
 

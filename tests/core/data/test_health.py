@@ -33,7 +33,7 @@ def sick(tmp_path_factory):
     for condition in CONDITIONS:
         for i in range(4):
             rgb = put(condition, f"good-{i}.png")
-    write(root / "mildew", "copy-turned.png", np.rot90(rgb))
+    (root / "mildew" / "copy-marked.png").write_bytes(encode(rgb, ".png") + b"a program's mark")
     write(root / "rust", "copy-of-mildew.png", rgb)
     put("rust", "tiny.png", side=48)
     put("rust", "blurred.png", lambda rgb: cv2.GaussianBlur(rgb, (0, 0), 3))
@@ -53,9 +53,10 @@ def test_every_kind_is_found_where_it_is_the_worst_first_and_in_sentences(sick):
     assert (paths(found, "unreadable"), paths(found, "tiny")) == ({"rust/broken.png"}, {"rust/tiny.png"})
     assert "rust/blurred.png" in paths(found, "blurred")
     assert (paths(found, "dark"), paths(found, "glare")) == ({"rust/dark.png"}, {"rust/glare.png"})
-    assert {"mildew/good-3.png", "mildew/copy-turned.png"} <= paths(found, "copies")
+    assert {"mildew/good-3.png", "mildew/copy-marked.png"} <= paths(found, "copies")
     assert {"rust/copy-of-mildew.png", "mildew/good-3.png"} <= paths(found, "two_labels")
     assert all("mildew and rust" in f.message for f in found if f.kind == "two_labels")
+    assert [f.paths[0] for f in found if "the same file" in f.message] == ["mildew/good-3.png"], "of the other label"
     good = {p for p in sick[0].paths if "good" in p} - {"mildew/good-3.png"}
     assert not good & {path for finding in found for path in finding.paths}
     order = [list(KINDS).index(f.kind) for f in found]

@@ -113,7 +113,7 @@ def test_groups_that_a_source_names_stay_and_copies_without_a_group_join_them(tm
         dataset = open_manifest(photos / "list.csv")
         groups, copies = find_groups(dataset, open_cache(dataset, 32, folder=str(tmp_path / "store")))
         found.append((groups.tolist(), copies and len(copies)))
-    assert found == [([0, 1, 1, 2, 1], 2), ([0, 1, 2, 1, 2], None)], "identical files are one group in any case"
+    assert found == [([0, 1, 1, 1, 1], 2), ([0, 1, 2, 1, 2], None)], "identical files are one group in any case"
 
 
 def jpeg_taken(rgb, text, order="<"):

@@ -105,10 +105,10 @@ def test_the_same_set_is_written_once_and_always_the_same(demo, tmp_path):
 def test_an_unfinished_set_is_finished_and_another_one_replaced(tmp_path):
     manifest = write_demo(tmp_path / "set", photos_per_class=2, side=32)
     manifest.unlink()
-    (tmp_path / "set" / "rust" / "00001.jpg").unlink()
+    (tmp_path / "set" / "rust" / "00001.jpg").rename(tmp_path / "set" / "rust" / "mine.jpg")
     assert len(write_demo(tmp_path / "set", photos_per_class=2, side=32).read_text().splitlines()) == 9
     assert len(write_demo(tmp_path / "set", photos_per_class=1, side=32).read_text().splitlines()) == 5
-    assert len(list((tmp_path / "set").rglob("*.jpg"))) == 4
+    assert len(list((tmp_path / "set").rglob("*.jpg"))) == 4 + 1, "a photo of the user stays"
 
 
 def test_a_folder_with_other_files_is_left_alone(tmp_path):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from core.command_line import change_settings
-from core.config import RunConfig, problems
+from core.config import RunConfig, from_dict, problems
 from core.device import Optimizer
 from core.diagnosis.model_file import ModelFile, read_model, with_photo_side, write_model
 from core.errors import ConfigError, ModelFileError
@@ -140,7 +140,8 @@ def test_the_preset_transfer_trains_at_256_pixels_at_most(tmp_path, donated, giv
 
 def test_without_weights_to_start_from_all_layers_must_learn_and_photos_have_224_pixels_by_default():
     assert transfer.read_start(RunConfig(image_size=0))[0].image_size == 224
-    assert [p.message for p in problems(RunConfig(image_size=15))] == ["15 is too small; the minimum is 16."]
+    with pytest.raises(ConfigError, match=r"15 is too small; the minimum is 16\.\n.*: inf is too .*\n.*: 10+ is too"):
+        from_dict({"image_size": 15, "epochs": 10**400, "dropout": 10**400})
     assert [p.field for p in problems(RunConfig(train_layers="head"))] == ["train_layers"]
     assert not problems(RunConfig(train_layers="head", start="m.safetensors"))
 
