@@ -6,6 +6,7 @@ import json
 import math
 import platform
 import subprocess
+import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ import llvmlite.binding
 
 from core.cores import usable_cores
 from core.cpu.instruction_set import INSTRUCTION_SETS, choose_isa
+from core.gpu.hardware import NO_DRIVER, has_driver
 
 FOLDER = Path(__file__).parent / "results"
 WIDEST = next(iter(INSTRUCTION_SETS))
@@ -122,6 +124,8 @@ def machine_name() -> str:
 
 def gpu_name() -> str:
     """The same of the first GPU, such as ``nvidia-h200``, without opening it."""
+    if not has_driver():
+        sys.exit(NO_DRIVER)
     command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     names = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     return names[0].strip().lower().replace(" ", "-")

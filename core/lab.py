@@ -302,7 +302,8 @@ def run_explain(arguments: argparse.Namespace) -> None:
 
     planned = Planned(arguments.model, arguments.batch, arguments.precision, arguments.training, arguments.image_size)
     found, seconds = explain_plan(planned, arguments.capability, arguments.algorithm), 0.0
-    print(planned)
+    major, minor = found.choices[0].considered[0].case.frame.hardware.capability
+    print(f"{planned}, {planned.image_size} pixels, compute capability {major}.{minor}")
     for one in found.choices:
         inside = f": {found.measured[one]:.1f} us in the step" if found.measured and one in found.measured else ""
         print(f"\n{' + '.join(one.steps)}, {one.direction}{inside}")

@@ -82,6 +82,7 @@ class KernelsPanel(QWidget):
         model.changed.connect(self._draw)
         model.ended.connect(self._on_ended)
         model.failed.connect(self.notice.alarm)
+        model.explained.connect(self.notice.hide_alarm)
         self.op.currentIndexChanged.connect(lambda _: self._on_op())
         for box in (self.direction, self.shape):  # results are of one shape
             box.currentIndexChanged.connect(lambda _: self._on_direction())
@@ -181,8 +182,7 @@ class PlanPanel(QWidget):
         if not self.network.count():
             self.network.addItems(self._model.networks)
             self.precision.fill((tr(name), name) for name in self._model.precisions)
-            for name, capability in self._model.gpus:
-                self.gpu.addItem(f"{tr(name)} {capability}".strip(), capability)
+            self.gpu.fill((f"{tr(name)} {capability}".strip(), capability) for name, capability in self._model.gpus)
         self.ask.setEnabled(bool(self._model.networks))
 
     def _on_asked(self) -> None:

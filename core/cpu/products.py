@@ -55,7 +55,7 @@ def _for_batch(lowering: Lowering, step: Step, records: list[Record]) -> list[Re
     slot, rows = lowering.buffers.slot_bytes, -(-lowering.batch // IMAGES_PER_TASK)
     return [
         replace(
-            record, kernel=tiled.run_tiled_batch, tasks=record.tasks * rows, name="batch", once=True, fields={
+            record, kernel=tiled.run_tiled_batch, tasks=record.tasks * rows, once=True, fields={
                 **record.fields, mk.SAM: slot, mk.LDC: slot, mk.LDM: slot,
                 tiled.ROWS: rows, tiled.AT_ONCE: IMAGES_PER_TASK, tiled.HEIGHT: 0,
             },
@@ -106,4 +106,4 @@ def _sum_over_images(part: Columns, height: int, slot_bytes: int) -> Fields:
 
 
 def _batch_record(step: Step, fields: Fields, tasks: int) -> Record:
-    return Record(tiled.run_tiled_batch, fields, tasks, step.node, "backward_weight", "batch", once=True)
+    return Record(tiled.run_tiled_batch, fields, tasks, step.node, "backward_weight", "tiled", once=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final
@@ -22,6 +22,7 @@ from core.cpu.tile_code import tile_table
 from core.cpu.tiled import TILES, tile
 from core.device import KernelTime
 from core.ops.contract import Cost
+from core.ops.registry import ALGORITHM_ORDER
 from core.program import Program
 
 VECTORS: Final = 2
@@ -99,30 +100,26 @@ def _fastest(pool: ThreadPoolExecutor, work: Sequence[Callable[[], object]]) -> 
 REPEATS: Final = 3
 """Runs of each kernel, of which the fastest counts."""
 
-WORKERS: Final = ("tiled", "naive", "im2col", "fused")
-"""Kernels that do the arithmetic of a layer; the first one present counts."""
-
 
 def time_records(
     program: Program, records: Sequence[Record], run: Callable[[int], None], images: int, threads: int
 ) -> list[KernelTime]:
-    """Time every record, which `run(i)` runs for the batch; records of one layer, direction and kernel are summed."""
+    """Time every record, which `run(i)` runs for the batch; records of one layer, direction and kernel are summed.
+
+    A layer's FLOPs and bytes belong to its kernel named after an algorithm, not to one that clears borders or masks.
+    """
     spent: dict[tuple[str, str, str], float] = {}
     for index, record in enumerate(records):
         best = min(_seconds(run, index) for _ in range(REPEATS))
         key = (record.layer, record.direction, record.name)
         spent[key] = spent.get(key, 0.0) + best
-    cost = {step.node: step.cost for step in program.steps}
-    work = {key: cost[key[0]] for key in spent if key[0] in cost and does_the_work(key, spent)}
-    reached = max((cost.flops * images / spent[key] / 1e9 for key, cost in work.items()), default=0.0)
+    works = {s.node: Cost(s.cost.flops * images, s.cost.bytes * images + 4 * sum(p.size for p in s.parameters))
+             for s in program.steps}  # weights move at least once  # fmt: skip
+    work = {key: works[key[0]] for key in spent if key[0] in works
+            and key[2] == next((name for name in ALGORITHM_ORDER if (*key[:2], name) in spent), "")}  # fmt: skip
+    reached = max((done.flops / spent[key] / 1e9 for key, done in work.items()), default=0.0)
     peak = measure_peak(threads).at_least(reached)
-    return [_kernel_time(key, seconds, work.get(key), images, peak) for key, seconds in spent.items()]
-
-
-def does_the_work(key: tuple[str, str, str], kernels: Container[tuple[str, str, str]]) -> bool:
-    """Return whether a layer's FLOPs and bytes belong to this kernel, not to one that clears borders or masks."""
-    layer, direction, kernel = key
-    return kernel == next((name for name in WORKERS if (layer, direction, name) in kernels), "")
+    return [_kernel_time(key, seconds, work.get(key, Cost(0, 0)), peak) for key, seconds in spent.items()]
 
 
 def _seconds(run: Callable[[int], None], index: int) -> float:
@@ -131,6 +128,5 @@ def _seconds(run: Callable[[int], None], index: int) -> float:
     return time.perf_counter() - begin
 
 
-def _kernel_time(key: tuple[str, str, str], seconds: float, work: Cost | None, images: int, peak: Peak) -> KernelTime:
-    flops, size = (work.flops * images, work.bytes * images) if work is not None else (0, 0)
-    return KernelTime(*key, 1e3 * seconds, flops, size, peak.floor_ms(flops, size))
+def _kernel_time(key: tuple[str, str, str], seconds: float, work: Cost, peak: Peak) -> KernelTime:
+    return KernelTime(*key, 1e3 * seconds, work.flops, work.bytes, peak.floor_ms(work.flops, work.bytes))

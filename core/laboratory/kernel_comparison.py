@@ -123,7 +123,7 @@ def compare_kernels(case: KernelCase, direction: str, device: str = "") -> Itera
         kernel.run(case, arrays)
         error = max(_error(np.asarray(arrays[name]), wanted[name]) for name in names)
         milliseconds = _time(kernel, case, arrays)
-        flops = 0 if case.op in OPTIMIZERS else cost_of(case)[0] * case.batch
+        flops = 0 if case.op in OPTIMIZERS else cost_of(case)[0]
         yield KernelResult(kernel, milliseconds, flops / milliseconds / 1e6, error)
 
 
@@ -147,12 +147,13 @@ def solve_update(case: KernelCase, optimizer: Optimizer | None = None) -> tuple[
 
 
 def cost_of(case: KernelCase) -> tuple[int, int]:
-    """Return FLOPs and bytes of a case: of one image, or of a whole matrix product."""
+    """Return the FLOPs of a case and the fewest bytes moved: activations of the whole batch, and weights."""
     if case.op == PRODUCT:
         (m, k), (_, n) = case.inputs
         return 2 * m * k * n, 4 * (m * k + k * n + m * n)
-    cost = OPS[case.op].cost(case.attributes, case.inputs, case.output)
-    return cost.flops, cost.bytes
+    op = OPS[case.op]
+    cost, weights = op.cost(case.attributes, case.inputs, case.output), op.parameters(case.attributes, case.inputs)
+    return case.batch * cost.flops, case.batch * cost.bytes + 4 * sum(weight.size for weight in weights)
 
 
 def source(kernel: Kernel) -> tuple[str, str]:

@@ -85,12 +85,14 @@ class Kernel:
 
 
 class Registry:
-    """All kernels of one device, in reading order. Raises ValueError where two have the same key."""
+    """All kernels of one device, in reading order. Raises ValueError for one listed twice or, of plans, not ordered."""
 
     def __init__(self, kernels: Iterable[Kernel]) -> None:
         self.kernels = tuple(kernels)
         if twice := [key for key, count in Counter(kernel.key for kernel in self.kernels).items() if count > 1]:
             raise ValueError(f"kernels listed twice: {twice}")
+        if unknown := [k.key for k in self.kernels if k.writers is not None and k.algorithm not in ALGORITHM_ORDER]:
+            raise ValueError(f"Plans choose kernels by their place in ALGORITHM_ORDER. Add the algorithm of {unknown}.")
 
     def of(self, op: str, direction: str) -> tuple[Kernel, ...]:
         """Return the kernels of one op and direction, simplest first."""

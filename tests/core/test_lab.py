@@ -279,7 +279,7 @@ def test_explain_names_every_candidate_with_its_cost_or_reason_and_the_choice(ca
     explained = ["explain", "--model", "mlp", "--batch", "2", "--capability", "8.6"]
     assert (lab.main([*explained, "--algorithm", "none"]), lab.main(explained)) == (EXIT_WRONG_INPUT, 0)
     said = capsys.readouterr().out
-    assert said.startswith("mlp, inference, batch 2, mixed\n")
+    assert said.startswith("mlp, inference, batch 2, mixed, 224 pixels, compute capability 8.6\n")
     first, second = map(float, re.findall(r"^  -> \S+ +([\d.]+) us", said, re.M))  # one for each dense layer
     assert re.search(r"^     \S+ +\D", said, re.M), "a candidate that was refused, with its reason"
     assert float(re.search(r"^([\d.]+) us in all$", said, re.M)[1]) == pytest.approx(first + second, abs=0.2)

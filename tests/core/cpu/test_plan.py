@@ -288,8 +288,9 @@ def test_a_loss_that_is_not_finite_is_seen():
     assert not np.isfinite(result.gradient_norm)
 
 
-def test_every_kernel_is_timed_and_listed():
-    graph = _graph("squeezenet1_1_bn")
+@pytest.mark.parametrize("name", ["squeezenet1_1_bn", "cnn"])
+def test_every_kernel_is_timed_and_listed(name):
+    graph = _graph(name)
     plan = CpuPlan(graph, batch=2, training=True)
     plan.load(weights_of(graph))
     before = plan.weights()

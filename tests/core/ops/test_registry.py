@@ -8,8 +8,8 @@ from core.ops.registry import Kernel, KernelCase, Registry
 CASE = KernelCase("relu", {}, ((3,),), (3,), 1)
 
 
-def kernel(algorithm, refusal="", op="relu"):
-    return Kernel(op, "forward", "cpu", algorithm, lambda case, arrays: None, "an idea", refuses=lambda case: refusal)
+def kernel(algorithm, refusal="", op="relu", writers=None):
+    return Kernel(op, "forward", "cpu", algorithm, lambda case, arrays: None, "", 0.0, lambda case: refusal, writers)
 
 
 def test_auto_takes_the_highest_kernel_that_does_not_refuse_and_never_a_vendors_library():
@@ -36,5 +36,6 @@ def test_kernels_are_listed_by_op_and_one_listed_twice_is_an_error():
     table = Registry([kernel("fused"), kernel("naive"), kernel("naive", op="add"), kernel("cublas")])
     assert [row.algorithm for row in table.of("relu", "forward")] == ["naive", "fused", "cublas"]
     assert table.of("relu", "backward_input") == ()
-    with pytest.raises(ValueError, match="kernels listed twice"):
-        Registry([kernel("naive"), kernel("naive")])
+    for wrong, said in ((kernel("naive"), "listed twice"), (kernel("mine", writers=()), "ALGORITHM_ORDER.*'mine'")):
+        with pytest.raises(ValueError, match=said):  # without a place it would be above all others
+            Registry([kernel("naive"), wrong])
