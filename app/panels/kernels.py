@@ -167,7 +167,6 @@ class PlanPanel(QWidget):
         model.failed.connect(self._show)  # a failed search can be asked for again
         self.chosen.toggled.connect(lambda _: self._show())
         self._on_listed()
-        self._show()
 
     def _lay_out(self) -> None:
         what = row(captioned(tr("Model"), self.network), captioned(tr("Batch size"), self.batch),
@@ -183,7 +182,7 @@ class PlanPanel(QWidget):
             self.precision.fill((tr(name), name) for name in self._model.precisions)
             for name, capability in self._model.gpus:
                 self.gpu.addItem(f"{tr(name)} {capability}".strip(), capability)
-        self.ask.setEnabled(bool(self._model.networks))
+        self._show()
 
     def _on_asked(self) -> None:
         self.ask.setEnabled(False)
