@@ -1,14 +1,11 @@
 """What somebody meets first: an empty place, the demo photos while they are drawn, photos without classes."""
 
-from pathlib import Path
-
 import pytest
 from PySide6.QtCore import QMimeData, Qt
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QApplication, QFileDialog, QLabel
 
 from app import synthetic_leaves
-from app.panels.train.gallery import GalleryDialog
 from app.viewmodels.result import PhotoResult
 from app.viewmodels.training import State
 from core.training.events import RunFinished
@@ -134,22 +131,18 @@ def test_a_start_that_waits_for_a_manifest_is_offered_again_when_other_photos_op
     assert (opened.window.actions_.start.isEnabled(), len(opened.thumbnails._cache)) == (True, 0)
 
 
-def test_photos_that_open_beside_a_dialog_are_not_changed_by_it(opened, qtbot, monkeypatch, tmp_path):
-    document, panel = opened.document, opened.window.page("dataset")
-    path, other = document.table.dataset.path(5), write_folder(tmp_path / "other", {"healthy": 3, "rust": 2})
-    pictures, model = (opened.thumbnails, opened.photos), Path("/no/model.safetensors")
-    gallery = GalleryDialog(opened.window, document, pictures, model, [path], "rust", "rust")
-    gallery._on_result(PhotoResult(0, path, True, "rust", (("rust", 0.9),)))
+def test_photos_that_open_while_a_class_is_asked_for_keep_theirs(opened, qtbot, monkeypatch, tmp_path):
+    panel, other = opened.window.page("dataset"), str(write_folder(tmp_path / "other", {"healthy": 3, "rust": 2}))
 
     def ask(*_):
-        with qtbot.waitSignal(gallery.destroyed):
-            document.open(str(other))
+        with qtbot.waitSignal(opened.document.opened):
+            opened.document.open(other)
         return "rust"
 
     monkeypatch.setattr("app.panels.dataset.panel.ask_class", ask)
     panel.grid.setCurrentIndex(panel.photos.index(0))
     panel._move.click()
-    assert (document.source, document.table.edited) == (str(other), False)
+    assert (opened.document.source, opened.document.table.edited) == (other, False)
 
 
 def test_an_empty_folder_leaves_the_open_photos_and_their_report(opened, qtbot, tmp_path):
