@@ -76,6 +76,8 @@ def test_the_order_of_classes_and_what_is_offered_or_going_on_stay(opened, qtbot
     opened.exports.start = lambda *_, **__: None
     opened.window.actions_.export_csv.trigger()
     opened.window.page("dataset").classes.table.sortByColumn(1, Qt.SortOrder.DescendingOrder)
+    opened.window.go("train")
+    opened.training._set(State.RUNNING)
     with qtbot.waitSignal(opened.window.destroyed):
         opened.window.actions_.language_vi.trigger()
     assert opened.window.page("dataset").classes.model.sorting == (1, Qt.SortOrder.DescendingOrder)
@@ -83,17 +85,8 @@ def test_the_order_of_classes_and_what_is_offered_or_going_on_stay(opened, qtbot
     assert (panel.notice.do.text(), panel.cancel.isHidden()) == ("Chẩn đoán lại", False)
     opened.exports.written.emit({"written": "a.csv", "notes": []})
     assert len(opened.diagnosis.exported) == 1, "closing does not ask about it"
-
-
-def test_a_run_goes_on_through_a_change_of_language(program, qtbot):
-    session = program.training
-    program.window.go("train")
-    session._set(State.RUNNING)
-    old = program.window
-    with qtbot.waitSignal(old.destroyed):
-        old.actions_.language_vi.trigger()
-    panel = program.window.page("train")
-    assert panel.pause.isEnabled()
-    session._read_answers([Progress("cache", 1, 2)])
-    qtbot.waitUntil(lambda: "1 / 2" in panel.stage.text())
-    session._set(State.IDLE)
+    train = opened.window.page("train")
+    assert train.pause.isEnabled()
+    opened.training._read_answers([Progress("cache", 1, 2)])
+    qtbot.waitUntil(lambda: "1 / 2" in train.stage.text())
+    opened.training._set(State.IDLE)
