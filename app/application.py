@@ -102,7 +102,7 @@ class Application:
         self.collector = Collector(application)
         self.crash = CrashReporter(application)
         self.settings = Settings(paths.settings_store())
-        self.language = translation.install(application, self.settings.text("language", "system"))
+        translation.install(application, self.settings.text("language", "system"))
         current_theme().set(self.settings.text("theme", "system"))
         self.document = Document(application)
         self.thumbnails = Thumbnails(application)
@@ -111,7 +111,9 @@ class Application:
         self.review = ReviewModel(self.document, application)
         self.training = TrainingModel(command("training"), application)
         self.diagnosis = DiagnosisModel(application)
-        self.diagnosis.replaced.connect(self.photos.forget)
+        for changed in (self.document.opened, self.diagnosis.replaced):
+            changed.connect(self.photos.forget)
+        self.document.opened.connect(self.thumbnails.forget)
         self.benchmark = KernelBenchmark(application)
         self.memory = MemoryEstimate(application)
         self.exports, self.prints = Writing(application), Writing(application)
@@ -140,7 +142,7 @@ class Application:
         old, train, diagnose = self.window, self.window.made.get("train"), self.window.made.get("diagnose")
         page = old.current
         translation.remove(self.application)
-        self.language = translation.install(self.application, language)
+        translation.install(self.application, language)
         self.diagnosis.rows.set_columns(result.columns(self.diagnosis.plants.of, self.diagnosis.titles))
         self.diagnosis.rows.set_filter("")
         self.benchmark.rows.set_columns(kernel_benchmark.columns())

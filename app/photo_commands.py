@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -27,7 +27,6 @@ from app.widgets.parts import Slot, ask_target
 from core.data.photo_format import EXTENSIONS
 from core.diagnosis.model_identity import BEST, CONFIG, KIND, VERSION
 from core.errors import LeafClinicError
-from core.storage import unused
 from core.tensor_file import read_metadata
 
 PHOTO_FILTER: Final = "*" + " *".join(sorted(EXTENSIONS))
@@ -145,7 +144,7 @@ class PhotoCommands(QObject):
         if found := [url.toLocalFile() for url in data.urls() if url.isLocalFile()]:
             use(found)
         elif image := data.imageData():
-            path = unused(paths.folder("pictures") / f"{time.strftime('%Y%m%d-%H%M%S')}-pasted.png")
+            path = paths.folder("pictures") / f"{datetime.now():%Y%m%d-%H%M%S-%f}-pasted.png"  # several in a second
             Task(lambda *_: image.save(str(path)), self, done=partial(self._on_saved, path, use))
         else:
             self._window.page(self._window.current).notice.alarm(none)

@@ -28,6 +28,7 @@ class SyntheticLeaves(ProcessModel):
         super().__init__(window)
         self._window, self._document = window, document
         document.given_up.connect(self.close)
+        self.failed.connect(document.failed)
 
     def open(self) -> None:
         self._window.go("dataset")  # which shows the progress
@@ -40,13 +41,6 @@ class SyntheticLeaves(ProcessModel):
             self._document.open(answer["source"])
         else:
             self._document.drawing.emit(answer["done"], answer["total"])
-
-    def _fail(self, message: str) -> None:
-        self._document.failed.emit(message, "")
-
-    def _on_exit(self, code: int, errors: str) -> None:
-        if code > 1:
-            self._document.failed.emit(tr("The synthetic leaves could not be generated."), errors)
 
 
 class SyntheticTour(QObject):

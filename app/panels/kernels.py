@@ -47,20 +47,15 @@ class KernelsPanel(QWidget):
         self.chart = Roofline()
         current_theme().changed.connect(self._draw)
         self.place = label("", "heading")
-        self.source = self._make_source()
+        self.source = named(QPlainTextEdit(readOnly=True, tabChangesFocus=True), tr("Source of the kernel"))
+        self.source.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self.source.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self._lay_out()
         self._connect()
         self._on_ended()
         model.list()
         if model.kernels:  # listed for the window of another language
             self._on_listed()
-
-    @staticmethod
-    def _make_source() -> QPlainTextEdit:
-        wrap = QPlainTextEdit.LineWrapMode.NoWrap
-        made = named(QPlainTextEdit(readOnly=True, lineWrapMode=wrap, tabChangesFocus=True), tr("Source of the kernel"))
-        made.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
-        return made
 
     def _lay_out(self) -> None:
         lower = splitter(card(self.chart), card(self.place, (self.source, 1)), sizes=(420, 640))
@@ -168,7 +163,6 @@ class PlanPanel(QWidget):
         model.failed.connect(self._show)  # a failed search can be asked for again
         self.chosen.toggled.connect(lambda _: self._show())
         self._on_listed()
-        self._show()
 
     def _lay_out(self) -> None:
         what = row(captioned(tr("Model"), self.network), captioned(tr("Batch size"), self.batch),
@@ -183,7 +177,7 @@ class PlanPanel(QWidget):
             self.network.addItems(self._model.networks)
             self.precision.fill((tr(name), name) for name in self._model.precisions)
             self.gpu.fill((f"{tr(name)} {capability}".strip(), capability) for name, capability in self._model.gpus)
-        self.ask.setEnabled(bool(self._model.networks))
+        self._show()
 
     def _on_asked(self) -> None:
         self.ask.setEnabled(False)

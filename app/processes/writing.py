@@ -68,7 +68,6 @@ def _results(channel: Channel, asked: dict[str, Any]) -> list[str]:
 
 
 def _print(channel: Channel, asked: dict[str, Any]) -> list[str]:
-    channel.send(ready=True)
     html = translate_page(Path(asked["source"]).read_text("utf-8", "replace"))  # names of files may be other bytes
     write_pdf(html, Path(asked["target"]), channel.progress)
     return []

@@ -34,8 +34,8 @@ class DiagnosisModel(ProcessModel):
     """The photos to diagnose and their results, computed by a process.
 
     Signals: `model_ready(name)`; `result(PhotoResult)`; `busy(waiting, total)`; `brought(row, known)` when photos were
-    added or restored: the row of the first one, and how many already had results; `replaced(path)`: the file of one of
-    them has changed. Before a model is ready: `loading()` when it is requested and when its classes are known, `stage`
+    added or restored: the row of the first one, and how many already had results; `replaced()`: files of
+    them have changed. Before a model is ready: `loading()` when it is requested and when its classes are known, `stage`
     while kernels are compiled.
     """
 
@@ -44,7 +44,7 @@ class DiagnosisModel(ProcessModel):
     result = Signal(object)
     busy = Signal(int, int)
     brought = Signal(int, int)
-    replaced = Signal(str)
+    replaced = Signal()
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -70,6 +70,7 @@ class DiagnosisModel(ProcessModel):
         self._maps_flying: set[tuple[int, str]] = set()
         self._total = 0
         self.exported: set[tuple[str, str, str]] = set()
+        self.exporting: dict[str, set[tuple[str, str, str]]] = {}  # contents of the files that are being saved
 
     @property
     def working(self) -> bool:
@@ -131,8 +132,8 @@ class DiagnosisModel(ProcessModel):
         fresh = [path for path in dict.fromkeys(found) if path not in places]
         again = [row.id for row in known if row.cancelled or row.id in self.rows.removed or row.done and (
                  row.path in changed or not row.probabilities or not self._is_current(row))]  # fmt: skip
-        for path in changed:
-            self.replaced.emit(path)
+        if changed:
+            self.replaced.emit()
         self.rows.restore(again)
         for path in fresh:
             self._named.setdefault(stem(path), []).append(path)

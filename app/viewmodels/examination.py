@@ -22,7 +22,7 @@ class Found:
 
 
 class ExaminationModel(ProcessModel):
-    """Signal: `changed()` with new findings or a split."""
+    """Signal: `changed()` when a check begins, or has new findings or a split."""
 
     changed = Signal()
 
@@ -41,6 +41,7 @@ class ExaminationModel(ProcessModel):
         def begin(data: str) -> None:
             self._next = [], {}
             self._start_process("scan", {**settings, "data": data})
+            self.changed.emit()  # it is busy now; a manifest of edits may have been written first
 
         self._document.with_manifest(begin, self.failed.emit)
 

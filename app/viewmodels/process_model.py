@@ -51,13 +51,6 @@ class ProcessThread(QThread):
             else:
                 self._write(line)
 
-    def end_input(self) -> None:
-        """Close the process's input: it finishes its work and ends."""
-        with self._lock:
-            if self._process is not None and self._process.stdin is not None:
-                with contextlib.suppress(OSError):  # the process had already ended
-                    self._process.stdin.close()
-
     def kill(self) -> None:
         """End the process at once. Only for work that need not be saved."""
         with self._lock:
@@ -84,7 +77,9 @@ class ProcessThread(QThread):
             self._relay(lines)
             reader.join()
             code = process.wait()
-            self.end_input()
+            assert process.stdin is not None
+            with self._lock, contextlib.suppress(OSError):  # what was written last cannot be flushed any more
+                process.stdin.close()
             errors.seek(0)
             self.ended.emit(code, errors.read().decode("utf-8", "replace")[-TAIL:])
 
@@ -148,7 +143,7 @@ class ProcessModel(QObject):
     def cancel(self) -> None:
         """Ask the process to end; decoded photos stay in the cache."""
         if self._thread is not None:
-            self._thread.end_input()
+            self._thread.send("stop")
 
     def close(self) -> None:
         self._end_process()

@@ -83,7 +83,8 @@ class RowsModel(QAbstractTableModel):
         if not rows:
             return
         self._ranking = None
-        first, at, shown = len(self.rows), self.rowCount(), not self._query.text  # a filter may not let them pass
+        shown = self._order is None or not self._query.text  # a filter may not let them pass
+        first, at = len(self.rows), self.rowCount()
         if shown:
             self.beginInsertRows(ROOT, at, at + len(rows) - 1)
         self.rows += rows

@@ -56,34 +56,31 @@ class RunView:
 
     def read(self, arrived: Iterable[Any]) -> None:
         for event in arrived:
-            self._read(event)
-
-    def _read(self, event: Any) -> None:
-        match event:
-            case events.StepDone():
-                self.progress = None  # the work between two epochs is done
-                self._steps.add(event)
-            case events.EpochDone():
-                self.epoch, self.progress = event, None
-                if event.best or self.best_epoch is None:
-                    self.best_epoch = event
-                self._epochs.add(event)
-            case events.KernelTimes():
-                self.kernels = event.times
-            case events.Progress():
-                self.progress = event
-            case events.RunStarted():
-                self.started, self.progress, self.finished, self.evaluated = event, None, None, None
-                self.urgent = ""
-                self._steps.cut(event.step)
-                self._epochs.cut(event.step)
-            case events.RunEvaluated():
-                self.evaluated = event
-            case events.RunFinished():
-                self.finished, self.progress = event, None
-            case events.Warned():
-                self.warnings.append(event)
-                self.urgent = event.message if event.urgent else ""  # a later note takes the warning back
+            match event:
+                case events.StepDone():
+                    self.progress = None  # the work between two epochs is done
+                    self._steps.add(event)
+                case events.EpochDone():
+                    self.epoch, self.progress = event, None
+                    if event.best or self.best_epoch is None:
+                        self.best_epoch = event
+                    self._epochs.add(event)
+                case events.KernelTimes():
+                    self.kernels = event.times
+                case events.Progress():
+                    self.progress = event
+                case events.RunStarted():
+                    self.started, self.progress, self.finished, self.evaluated = event, None, None, None
+                    self.urgent = ""
+                    self._steps.cut(event.step)
+                    self._epochs.cut(event.step)
+                case events.RunEvaluated():
+                    self.evaluated = event
+                case events.RunFinished():
+                    self.finished, self.progress = event, None
+                case events.Warned():
+                    self.warnings.append(event)
+                    self.urgent = event.message if event.urgent else ""  # a later note takes the warning back
 
     def curves(self, what: str) -> list[Curve]:
         """Lines for "loss", "accuracy" or "rate"."""

@@ -56,9 +56,9 @@ class Thumbnails(QObject):
             self._pool.start(self._decode)
         return None
 
-    def forget(self, path: str) -> None:
-        """Decode this file again, which has changed."""
-        self._cache.pop(path, None)
+    def forget(self) -> None:
+        """Decode all files again, which may have changed."""
+        self._cache.clear()
 
     def close(self) -> None:
         with self._lock:

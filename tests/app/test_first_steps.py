@@ -36,12 +36,12 @@ def test_chosen_and_pasted_photos_are_diagnosed(opened, monkeypatch, tmp_path, q
     monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(tmp_path))
     (picture := QMimeData()).setImageData(QImage(8, 8, QImage.Format.Format_RGB32))
     QApplication.clipboard().setMimeData(picture)
-    for action in ("diagnose_photos", "diagnose_folder", "paste"):
+    for action in ("diagnose_photos", "diagnose_folder", "paste", "paste"):
         getattr(opened.window.actions_, action).trigger()
     QApplication.clipboard().clear()
     assert asked == [[photo], [str(tmp_path)]], "saving a picture of 12 megapixels takes seconds: in a thread"
-    qtbot.waitUntil(lambda: len(asked) == 3)
-    assert QImage(*asked[2]).width() == 8
+    qtbot.waitUntil(lambda: len(asked) == 4)
+    assert [QImage(*asked[2]).width(), asked[2] == asked[3]] == [8, False], "two pictures of one second have two files"
 
 
 def test_a_photo_that_waits_for_the_model_says_that_it_is_prepared_and_how_long(program, qtbot):
@@ -97,6 +97,10 @@ def test_demo_photos_are_drawn_not_found_and_can_be_given_up(program, qtbot, mon
     qtbot.waitUntil(lambda: not program.commands._leaves.has_process)
     assert panel.stack.currentIndex() == 0
     assert (panel.notice.isHidden(), program.document.table) == (True, None)
+    program.window.actions_.open_demo.trigger()
+    program.commands._leaves._thread.kill()
+    qtbot.waitUntil(panel.notice.isVisible)
+    assert ("ended unexpectedly" in panel.notice.text.text(), panel.stack.currentIndex()) == (True, 0)
 
 
 @pytest.mark.parametrize(("folders", "words"), [
@@ -122,8 +126,23 @@ def test_a_start_that_waits_for_a_manifest_is_offered_again_when_other_photos_op
     opened.document._write_manifest = lambda: None  # of very many photos
     opened.window.actions_.start.trigger()
     assert not opened.window.actions_.start.isEnabled()
+    opened.thumbnails._cache["of a file that was replaced since"] = None
     opened.document.opened.emit()
-    assert opened.window.actions_.start.isEnabled()
+    assert (opened.window.actions_.start.isEnabled(), len(opened.thumbnails._cache)) == (True, 0)
+
+
+def test_photos_that_open_while_a_class_is_asked_for_keep_theirs(opened, qtbot, monkeypatch, tmp_path):
+    panel, other = opened.window.page("dataset"), str(write_folder(tmp_path / "other", {"healthy": 3, "rust": 2}))
+
+    def ask(*_):
+        with qtbot.waitSignal(opened.document.opened):
+            opened.document.open(other)
+        return "rust"
+
+    monkeypatch.setattr("app.panels.dataset.panel.ask_class", ask)
+    panel.grid.setCurrentIndex(panel.photos.index(0))
+    panel._move.click()
+    assert (opened.document.source, opened.document.table.edited) == (other, False)
 
 
 def test_an_empty_folder_leaves_the_open_photos_and_their_report(opened, qtbot, tmp_path):

@@ -67,26 +67,26 @@ def test_the_language_changes_at_once_and_nothing_is_lost(opened, qtbot):
     assert "Start training" in texts(opened.window.go("train"))
 
 
-def test_the_order_of_classes_and_the_offer_to_diagnose_again_stay(opened, qtbot):
+def test_the_order_of_classes_and_what_is_offered_or_going_on_stay(opened, qtbot, monkeypatch):
     opened.diagnosis.rows.append([read_result(PhotoResult(0, "/photos/0.jpg"), answer(0.9))])
     opened.diagnosis.model = ModelIdentity(hash="another model")
     opened.photo_commands.offer_again()
+    opened.diagnosis._waiting.append(0)
+    monkeypatch.setattr("app.panels.diagnose.panel.ask_target", lambda *_: "a.csv")
+    opened.exports.start = lambda *_, **__: None
+    opened.window.actions_.export_csv.trigger()
     opened.window.page("dataset").classes.table.sortByColumn(1, Qt.SortOrder.DescendingOrder)
+    opened.window.go("train")
+    opened.training._set(State.RUNNING)
     with qtbot.waitSignal(opened.window.destroyed):
         opened.window.actions_.language_vi.trigger()
     assert opened.window.page("dataset").classes.model.sorting == (1, Qt.SortOrder.DescendingOrder)
-    assert opened.window.page("diagnose").notice.do.text() == "Chẩn đoán lại"
-
-
-def test_a_run_goes_on_through_a_change_of_language(program, qtbot):
-    session = program.training
-    program.window.go("train")
-    session._set(State.RUNNING)
-    old = program.window
-    with qtbot.waitSignal(old.destroyed):
-        old.actions_.language_vi.trigger()
-    panel = program.window.page("train")
-    assert panel.pause.isEnabled()
-    session._read_answers([Progress("cache", 1, 2)])
-    qtbot.waitUntil(lambda: "1 / 2" in panel.stage.text())
-    session._set(State.IDLE)
+    panel = opened.window.page("diagnose")
+    assert (panel.notice.do.text(), panel.cancel.isHidden()) == ("Chẩn đoán lại", False)
+    opened.exports.written.emit({"written": "a.csv", "notes": []})
+    assert len(opened.diagnosis.exported) == 1, "closing does not ask about it"
+    train = opened.window.page("train")
+    assert train.pause.isEnabled()
+    opened.training._read_answers([Progress("cache", 1, 2)])
+    qtbot.waitUntil(lambda: "1 / 2" in train.stage.text())
+    opened.training._set(State.IDLE)

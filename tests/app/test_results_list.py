@@ -174,6 +174,7 @@ def test_an_error_about_a_folder_goes_with_new_photos_and_photos_are_diagnosed_a
     model._on_exit(-9, "")
     model.ended.emit()
     assert (panel.preparation.isHidden(), "Choose the model again" in panel.notice.text.text()) == (True, True)
+    assert not panel.start.known.text(), "no model is being loaded"
     assert [row.cancelled for row in model.rows.rows] == [False] * 3 + [True] * 2, "nothing diagnoses them"
     model.load("/models/another.safetensors")
     assert list(model._waiting) == [4], "the next model diagnoses what the user has not cancelled"

@@ -95,3 +95,11 @@ def test_half_a_line_of_a_killed_process_is_dropped(qtbot, nothing_left):
     with qtbot.waitSignal(model.ended):
         half = """import os; print('{"done', end="", flush=True); os.kill(os.getpid(), 9)"""
         model._launch(ProcessThread([sys.executable, "-c", half], json.loads, model), "")
+
+
+def test_a_process_that_is_cancelled_before_it_runs_ends(qtbot, nothing_left):
+    model = ProcessModel()
+    model._read = lambda answer: None
+    model._start_process("kernels", {"list": True})
+    model.cancel()
+    qtbot.waitUntil(lambda: not model.has_process, timeout=20_000)

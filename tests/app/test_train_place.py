@@ -34,10 +34,12 @@ JUDGED = RunEvaluated(
 def test_training_starts_from_the_pretrained_model_by_default_also_where_no_run_can_be_saved(start, home):
     home.mkdir()
     (home / "runs").touch()
-    setup = start().window.go("train").setup
-    values = setup.form.values()
+    program, asked = start(), []
+    setup = program.window.go("train").setup
+    values, program.examination.start = setup.form.values(), asked.append
     assert (values["start"], values["preset"], values["image_size"]) == (shipped_model(), "transfer", 0)
-    assert setup.window().page("dataset").health._settings().keys() >= {"start", "image_size", "use_size"}
+    program.window.page("dataset").health.check.click()
+    assert asked[0].keys() >= {"start", "image_size", "use_size"}
     assert not setup.form.is_visible("model"), "the network is that of the model file"
     assert "pretrained model “leaves”" in setup.about_start.text()
     setup.start.button(1).click()

@@ -40,10 +40,12 @@ def test_a_ladder_can_be_cancelled(program, qtbot):
     panel.shape.setCurrentIndex(1)
     qtbot.mouseClick(panel.run, Qt.MouseButton.LeftButton)
     assert (panel.stop.isVisible(), panel.op.isEnabled()) == (True, False)
+    panel.plan.ask.click()
     qtbot.mouseClick(panel.stop, Qt.MouseButton.LeftButton)
     assert (program.benchmark.running, panel.notice.isVisible()) == (False, False)
     qtbot.waitSignal(program.benchmark.listed, timeout=PATIENCE).wait()
     assert panel.shape.currentIndex() == 1, "the same shape is chosen when the kernels are listed again"
+    assert "No GPU is needed" in panel.plan.summary.text(), "what was asked for ended with the process"
 
 
 def test_the_choices_of_a_whole_network_are_shown_with_costs_and_reasons(program, qtbot):

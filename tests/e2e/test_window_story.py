@@ -76,7 +76,8 @@ def correct_a_photo(program, train, qtbot, monkeypatch):
     assert table.label(row) == "quite another"
     qtbot.mouseClick(gallery.undo, Qt.MouseButton.LeftButton)
     assert table.label(row) == before
-    gallery.close()
+    program.document.opened.emit()
+    assert gallery.isHidden(), "its rows are of the photos before"
 
 
 def diagnose_two_photos(program, train, qtbot, monkeypatch, tmp_path):

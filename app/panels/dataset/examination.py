@@ -28,7 +28,7 @@ class HealthPane(QWidget):
 
     def __init__(self, examination: ExaminationModel, settings: Callable[[], dict[str, Any]]) -> None:
         super().__init__()
-        self._examination, self._settings = examination, settings
+        self._examination = examination
         self.model = RowsModel([
             Column(tr("Finding"), lambda k: tr(k[0])),
             Column(tr("Photos"), lambda k: f"{k[1]:,}", lambda k: k[1], right=True),
@@ -38,7 +38,7 @@ class HealthPane(QWidget):
         self.table.clicked.connect(lambda _: self.show_chosen())  # again, after a filter has shown others
         self.state = label("", "muted", wrap=True)
         self.bar = progress_bar(tr("Progress of the check"))
-        self.check = button(tr("Check photos"), self.start, "primary")
+        self.check = button(tr("Check photos"), lambda: examination.start(settings()), "primary")
         self.stop = button(tr("Cancel"), examination.cancel)
         self.advice = label("", "muted", wrap=True)
         self.setLayout(column(
@@ -48,10 +48,6 @@ class HealthPane(QWidget):
         follow_stages(examination, self.bar, self.state)
         examination.changed.connect(self.refresh)
         examination.ended.connect(self.refresh)
-        self.refresh()
-
-    def start(self) -> None:
-        self._examination.start(self._settings())
         self.refresh()
 
     def refresh(self) -> None:
@@ -67,6 +63,7 @@ class HealthPane(QWidget):
                 rows.append((meaning, len(photos) + unlisted, kind))
         if rows != self.model.rows:
             self.model.show_rows(rows)
+            self.advice.setText("")
         self.table.setVisible(bool(rows))
         self.advice.setVisible(bool(rows))
         if busy:

@@ -280,7 +280,8 @@ class DatasetPanel(QWidget):
         table = self._document.table
         if table is not None and len(self.selection()):
             now = table.label(int(self.selection()[0]))  # a quick Enter moves nothing
-            self._document.move(self.selection(), ask_class(self, table.classes, now))
+            name = ask_class(self, table.classes, now)  # meanwhile other photos may be opened, with another selection
+            self._document.move(self.selection(), name)
 
     def _on_activated(self, index: QModelIndex) -> None:
         table = self._document.table

@@ -52,7 +52,6 @@ class DiagnosePanel(QWidget):
         follow_writing(self.notice, writing)
         self._all = ""  # the summary of all results, filtered or not
         self._newest = -1  # row of a new photo that is not shown yet
-        self._exporting: dict[str, set[tuple[str, str, str]]] = {}  # contents of the files that are being saved
         self.detail = DetailPane(photos)
         self.coverage = CoverageBar(model, settings)
         self.table = Table(model.rows, tr("Results"), several=True)
@@ -73,7 +72,7 @@ class DiagnosePanel(QWidget):
         self._lay_out()
         self._connect()
         self._on_model(model.model_path)
-        self._on_busy(0, 0)
+        self._on_busy(*model.progress)
 
     def _lay_out(self) -> None:
         actions = self._actions
@@ -100,6 +99,7 @@ class DiagnosePanel(QWidget):
         model.stage.connect(self._on_stage)
         model.failed.connect(self.notice.alarm)
         model.ended.connect(self.preparation.hide)
+        model.ended.connect(self.start.known.clear)  # a model that cannot be read is not being loaded any more
         model.result.connect(self._on_result)
         model.busy.connect(self._on_busy)
         model.verdicts.changed.connect(self._on_verdicts)
@@ -278,8 +278,8 @@ class DiagnosePanel(QWidget):
         if chosen:
             rows = self._model.plants.with_plants(self._model.rows.shown_rows())
             crop = [self.known_crop.currentText()] if self._model.verdicts.known_crop else []
-            self._exporting[chosen] = self._model.contents(rows)
+            self._model.exporting[chosen] = self._model.contents(rows)
             self._writing.start(kind, chosen, rows, remarks=[*crop, self.coverage.slider.accessibleDescription()])
 
     def _on_written(self, answer: dict[str, Any]) -> None:
-        self._model.exported |= self._exporting.pop(answer["written"], set())
+        self._model.exported |= self._model.exporting.pop(answer["written"], set())

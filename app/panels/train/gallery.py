@@ -86,6 +86,7 @@ class GalleryDialog(Dialog):
         self._model.busy.connect(lambda waiting, total: self._on_busy())
         self.grid.selectionModel().currentChanged.connect(lambda *_: self._on_current())
         self.grid.selectionModel().selectionChanged.connect(lambda *_: self._on_selection())
+        self._document.opened.connect(self.close)  # the rows are of the photos before
         self._document.changed.connect(self._refresh)
         self._document.undo.canUndoChanged.connect(self.undo.setEnabled)
         self.undo.setEnabled(self._document.undo.canUndo())
@@ -145,8 +146,8 @@ class GalleryDialog(Dialog):
 
     def _on_move(self) -> None:
         table = self._document.table
-        if table is not None:
-            self._document.move(self._selected(), ask_class(self, table.classes))
+        if table is not None and (name := ask_class(self, table.classes)):
+            self._document.move(self._selected(), name)
 
     def _on_train(self) -> None:
         self.close()
