@@ -68,7 +68,7 @@ def open_photos(program: Application, photos: str, out: Path) -> None:
         program.window.actions_.open_demo.trigger()
     until(lambda: program.document.table is not None)
     panel.side.setCurrentWidget(panel.health)
-    panel.health.start()
+    panel.health.check.click()
     until(lambda: not program.examination.has_process)
     panel.side.setCurrentWidget(panel.split)
     wait(300)
