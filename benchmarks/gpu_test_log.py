@@ -68,6 +68,12 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     _write({"name": report.nodeid, "outcome": report.outcome, "seconds": report.duration, "reason": reason[:300]})
 
 
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    if report.failed:  # a file that cannot be imported
+        reason = str(report.longrepr)[-300:]
+        _write({"name": report.nodeid, "outcome": "failed", "seconds": 0.0, "reason": reason})
+
+
 def pytest_runtest_logfinish(nodeid: str) -> None:
     _write({"name": nodeid, "end": True})
 

@@ -20,6 +20,7 @@ def test_dies(): os._exit(3)
 @pytest.fixture
 def start(tmp_path, monkeypatch):
     (tmp_path / "test_some.py").write_text(TESTS)
+    (tmp_path / "test_other.py").write_text("import missing")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setattr(gpu_tests, "PAUSE", 0.2)
@@ -31,10 +32,11 @@ def start(tmp_path, monkeypatch):
 
 @pytest.mark.thorough
 def test_outcomes_are_counted_also_of_tests_that_die_or_take_too_long(start):
-    part = start(("good", "bad", "left_out", "dies", "slow"), "--timeout", "3")
+    part = start(("good", "bad", "left_out", "dies", "slow"), "--timeout", "3", "test_other.py")
     gpu_tests.watch([part], 60, lambda part: None)
     outcome = part.found()
-    assert (outcome["passed"], outcome["failed"], outcome["skipped"]) == (1, 3, 1)
+    assert (outcome["passed"], outcome["failed"], outcome["skipped"]) == (1, 4, 1)
+    assert "No module named 'missing'" in outcome["failures"].pop("test_other.py")
     assert set(outcome["failures"]) == {f"test_some.py::test_{word}" for word in ("bad", "dies", "slow")}
     assert "one is not two" in outcome["failures"]["test_some.py::test_bad"]
     assert not outcome["unfinished"]
