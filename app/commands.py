@@ -26,7 +26,6 @@ from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
 from app.viewmodels.training import State, TrainingModel
 from app.viewmodels.writing import Writing
-from app.widgets.dialogs import GuideDialog, StorageDialog
 from app.widgets.parts import Slot, confirm, open_file
 from core import __version__
 from core.data.manifest import is_manifest
@@ -105,7 +104,7 @@ class WindowCommands(QObject):
             open_folder=self._on_open_folder, open_manifest=self._on_open_manifest, open_demo=self._leaves.open,
             quit=self._window.close, undo=undo.undo, redo=undo.redo, find=self._on_find,
             open_log=lambda: open_file(paths.folder("logs") / "leafclinic.log"), about=self._on_about,
-            storage=lambda: StorageDialog(self._window).exec(), guide=lambda: GuideDialog(self._window).exec(),
+            storage=self._on_storage, guide=self._on_guide,
         )  # fmt: skip
         undo.canUndoChanged.connect(actions.undo.setEnabled)
         undo.canRedoChanged.connect(actions.redo.setEnabled)
@@ -187,6 +186,16 @@ class WindowCommands(QObject):
         if isinstance(search, QLineEdit) and search.isVisible():
             search.setFocus(Qt.FocusReason.ShortcutFocusReason)
             search.selectAll()
+
+    def _on_storage(self) -> None:
+        from app.widgets.dialogs import StorageDialog
+
+        StorageDialog(self._window).exec()
+
+    def _on_guide(self) -> None:
+        from app.widgets.dialogs import GuideDialog
+
+        GuideDialog(self._window).exec()
 
     def _on_about(self) -> None:
         text = tr("<h3>LeafClinic {version}</h3><p>Learns leaf diseases from your photos and diagnoses new ones.</p>"

@@ -14,7 +14,6 @@ from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox
 
 from app import paths
 from app.main_window import MainWindow
-from app.panels.diagnose.models import ModelsDialog
 from app.paths import Settings
 from app.task import Task
 from app.translation import count, tr
@@ -22,7 +21,6 @@ from app.viewmodels.diagnosis import DiagnosisModel
 from app.viewmodels.document import Document
 from app.viewmodels.model_list import keep_import, shipped_model
 from app.viewmodels.writing import Writing
-from app.widgets.dialogs import CameraDialog
 from app.widgets.parts import Slot, ask_target
 from core.data.photo_format import EXTENSIONS
 from core.diagnosis.model_identity import BEST, CONFIG, KIND, VERSION
@@ -86,6 +84,8 @@ class PhotoCommands(QObject):
             self._diagnosis.load(last if os.path.isfile(last) else shipped_model())
 
     def _on_choose_model(self) -> None:
+        from app.panels.diagnose.models import ModelsDialog
+
         dialog = ModelsDialog(self._window, self._settings, self._diagnosis.model_path)
         dialog.chosen.connect(self.use_model)
         dialog.renamed.connect(self._diagnosis.rename_model)
@@ -154,6 +154,8 @@ class PhotoCommands(QObject):
         use([str(path)]) if fine else self._window.page(self._window.current).notice.alarm(none)
 
     def _on_camera(self) -> None:
+        from app.widgets.dialogs import CameraDialog
+
         dialog = CameraDialog(self._window, paths.folder("pictures"))
         dialog.taken.connect(lambda path: self.diagnose([path]))
         dialog.open()

@@ -113,8 +113,7 @@ def time_records(
         best = min(_seconds(run, index) for _ in range(REPEATS))
         key = (record.layer, record.direction, record.name)
         spent[key] = spent.get(key, 0.0) + best
-    works = {s.node: Cost(s.cost.flops * images, s.cost.bytes * images + 4 * sum(p.size for p in s.parameters))
-             for s in program.steps}  # weights move at least once  # fmt: skip
+    works = {s.node: s.cost.of_batch(images, sum(p.size for p in s.parameters)) for s in program.steps}
     work = {key: works[key[0]] for key in spent if key[0] in works
             and key[2] == next((name for name in ALGORITHM_ORDER if (*key[:2], name) in spent), "")}  # fmt: skip
     reached = max((done.flops / spent[key] / 1e9 for key, done in work.items()), default=0.0)

@@ -68,11 +68,11 @@ class CacheStore:
         """Decode and append the missing photos."""
         self.keys = [self._file_key(row, progress) for row in range(len(self.dataset))]
         missing = [row for row, key in enumerate(self.keys) if key is not None and key not in self.index.files]
-        known = {self.index.files[key] for key in self.keys if key is not None and key in self.index.files}
-        others = self.index.used - len(known)  # perhaps of missing ones, with another name or time
         progress(len(self.keys) - len(missing), len(self.keys))
         if not missing:
             return
+        known = {self.index.files[key] for key in self.keys if key is not None and key in self.index.files}
+        others = self.index.used - len(known)  # perhaps of missing ones, with another name or time
         self._require_space(max(len(missing) - others, 0))
         with (self.home / self.index.photos).open("r+b") as file:
             file.seek(self.index.used * self.photo_bytes)

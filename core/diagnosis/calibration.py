@@ -221,9 +221,10 @@ def describe_temperatures(model: ModelFile) -> str:
     """Sentences about the crops whose temperature lowers or raises the confidence; "" with one temperature."""
     if not model.class_temperatures:
         return ""
-    crops = {crop_of(name): t for name, t in zip(model.classes, model.class_temperatures, strict=True)}
-    less = [f"{crop or 'unnamed crops'} ({t:.3f})" for crop, t in crops.items() if t >= NOTABLE * model.temperature]
-    more = [f"{crop or 'unnamed crops'} ({t:.3f})" for crop, t in crops.items() if t <= model.temperature / NOTABLE]
+    crops = {crop_of(name) or "unnamed crops": t
+             for name, t in zip(model.classes, model.class_temperatures, strict=True)}
+    less = [f"{crop} ({t:.3f})" for crop, t in crops.items() if t >= NOTABLE * model.temperature]
+    more = [f"{crop} ({t:.3f})" for crop, t in crops.items() if t <= model.temperature / NOTABLE]
     sentences = ["Each crop has its own temperature, measured on held-out photos predicted as its classes."]
     if less:
         sentences.append(f"This lowers the confidence of predictions about {', '.join(less)}.")  # fmt: skip

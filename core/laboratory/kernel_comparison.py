@@ -152,8 +152,9 @@ def cost_of(case: KernelCase) -> tuple[int, int]:
         (m, k), (_, n) = case.inputs
         return 2 * m * k * n, 4 * (m * k + k * n + m * n)
     op = OPS[case.op]
-    cost, weights = op.cost(case.attributes, case.inputs, case.output), op.parameters(case.attributes, case.inputs)
-    return case.batch * cost.flops, case.batch * cost.bytes + 4 * sum(weight.size for weight in weights)
+    weights = sum(weight.size for weight in op.parameters(case.attributes, case.inputs))
+    cost = op.cost(case.attributes, case.inputs, case.output).of_batch(case.batch, weights)
+    return cost.flops, cost.bytes
 
 
 def source(kernel: Kernel) -> tuple[str, str]:

@@ -26,6 +26,10 @@ class Cost:
     flops: int
     bytes: int
 
+    def of_batch(self, photos: int, weights: int) -> Cost:
+        """Of a batch, with so many weights in float32: they move at least once."""
+        return Cost(photos * self.flops, photos * self.bytes + 4 * weights)
+
 
 @dataclass(frozen=True, slots=True)
 class Mode:
