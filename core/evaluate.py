@@ -172,8 +172,9 @@ def describe_text(evaluation: Evaluation, split: str) -> str:
         i = figures.classes.index(c.label)
         counts = figures.confusion[i] if confused else ()
         wrong = [(n, figures.classes[j]) for j, n in enumerate(counts) if j != i and n]
+        precision = f"{rounded(c.precision)} %" if c.predicted else "–"
         recall = f"{rounded(c.recall)} %" if c.photos else "–"
-        rows.append((c.label, str(c.photos), f"{rounded(c.precision)} %", recall, f"{c.f1:.3f}",
+        rows.append((c.label, str(c.photos), precision, recall, f"{c.f1:.3f}",
                      f"{max(wrong)[1]} ({max(wrong)[0]})" if wrong else ""))
     lines = (f"{describe_accuracy(figures, split)} Loss {figures.loss:.4f}.", *describe_details(evaluation))
     return "\n".join(lines) + f"\n\n{align_columns(rows, (1, 2, 3, 4))}"

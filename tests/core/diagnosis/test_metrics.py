@@ -27,6 +27,8 @@ def test_figures_of_five_photos():
     assert metrics.find_correct(logits, labels, 0.5).tolist() == [True, True, True, False, True]
     one = metrics.compute_metrics(logits, np.zeros(5, int), ("a", "b", "never"))
     assert "\nb           0      0.0 %       –  0.000" in describe_text(Evaluation(one), ""), "its F1 is in the mean"
+    one = metrics.compute_metrics(logits, np.full(5, 2), ("a", "b", "never"))
+    assert "\nnever       5          –   0.0 %  0.000" in describe_text(Evaluation(one), ""), "of no prediction"
     two = metrics.compute_metrics(np.array([[2, -1], [1, 1]]), np.eye(2, dtype=bool), "ab")
     assert compare_text("xy", [Evaluation(two)] * 2, "").startswith("All labels right on photos, mean and standard "
         "deviation over 2 models: 50.0 ± 0.0 %, mean F1 0.833 ± 0.000, mean average precision 1.000")  # fmt: skip

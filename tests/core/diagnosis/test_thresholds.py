@@ -175,6 +175,8 @@ def test_metrics_count_label_by_label_and_photo_by_photo():
     assert figures.macro_f1 == pytest.approx(0.75)
     assert describe_accuracy(figures, "test").startswith("All labels right on 50.0 %: 2 of 4 test photos")
     assert sigmoid(np.array([-1e4, 0.0, 1e4])).tolist() == [0.0, 0.5, 1.0]
+    saturated = compute_metrics(np.array([[50.0], [40.0]]), np.array([[True], [False]]), ("a/rust",)).several
+    assert saturated.average_precision == 1, "both probabilities are 1, their order is still right"
 
 
 def test_the_verdict_is_all_labels_above_their_thresholds():
