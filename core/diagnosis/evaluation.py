@@ -137,7 +137,7 @@ def evaluate_model(
     with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:
         predictions, stated, logits = _predict(made, photos.cache, kept)
         new = None if model.learned is None else model.learned.unseen(photos.cache.content, photos.groups, kept)
-        result, evaluated = evaluate_rows(logits, photos, kept, model, new), [("judged", photos, kept)]
+        result, evaluated = evaluate_rows(logits, photos, kept, model, new), [("evaluated", photos, kept)]
         right = np.array([correct for _, correct in result.outcomes])
         if own is not None:
             evaluated.append(("field", own, own.cache.kept))
