@@ -65,8 +65,8 @@ def test_each_group_goes_where_the_counts_come_closest_to_their_targets():
     assert split._assign_splits(np.array([1, 5, 2, 4]), np.array([0.5, 0.25, 0.25])).tolist() == [0, 0, 1, 2]
 
 
-@pytest.mark.parametrize("sizes", [[50, 3, 3, 3, 3, 3, 3, 3, 3], [1, 1, 1], [5, 1, 1], [30, 30, 1], [12, 1]])
-def test_three_groups_are_enough_for_three_splits(sizes):
+@pytest.mark.parametrize("sizes", [[50, *[3] * 8], [1, 1, 1], [5, 1, 1], [30, 30, 1], [9, 3, 3, 2], [12, 1]])
+def test_three_groups_are_enough_for_three_splits_and_the_largest_of_few_is_for_training(sizes):
     groups = np.repeat(np.arange(len(sizes)), sizes).astype(np.int32)
     labels = np.zeros(len(groups), np.int32)
     for seed in range(10):
