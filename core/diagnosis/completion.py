@@ -148,8 +148,9 @@ def measure_dependence(
         return find_correct(calibrate_logits(model, logits), tested.labels, label_thresholds(model))
 
     kinds = number_kinds(tested.labels)
-    plain, blurred, swapped = measure_backgrounds(tested.photos, masks, kinds, find_right, seed)
-    return BackgroundDependence(len(tested.photos), baseline.border, baseline.commonest, plain, blurred, swapped)
+    shares = measure_backgrounds(tested.photos, masks, kinds, find_right, seed)
+    chance = float(np.bincount(kinds).max() / len(kinds))
+    return BackgroundDependence(len(kinds), baseline.border, baseline.commonest, *shares, chance)
 
 
 def _segment_leaves(photos: Array, rows: Array, communicator: Communicator) -> Array:

@@ -65,7 +65,8 @@ def data():
     figures = compute_metrics(logits, labels, ("<rust>", "healthy"))
     places = Subset("lab photos", 4, 4), Subset("field photos", 4, 3)
     result = Evaluation(figures, "test photos", places, calibration_error=0.02, chance_error=0.013)
-    evaluation = RunEvaluation("test", result, Baseline(0.4, 0.5), BackgroundDependence(8, 0.4, 0.5, 0.9, 0.8, 0.7))
+    reading = BackgroundDependence(8, 0.4, 0.5, 0.9, 0.8, 0.7, 0.5)
+    evaluation = RunEvaluation("test", result, Baseline(0.4, 0.5), reading)
     bins = [{"photos": 8, "stated": 0.8, "right": 0.9}]
     curve = [[1.0, 0.2, 0.9, 0.0], [0.5, 0.6, 1.0, 0.4]]
     model = small_model(figures.classes, sections={
@@ -170,7 +171,7 @@ def test_a_browser_without_network_shows_the_page(data, tmp_path):
 
 FIGURES = Metrics(("rust", "healthy"), ((8, 2), (1, 9)), 0.5)
 BASELINE = Baseline(0.6, 0.5)
-READING = BackgroundDependence(20, border=0.6, commonest=0.5, plain=0.85, blurred=0.8, swapped=0.7)
+READING = BackgroundDependence(20, border=0.6, commonest=0.5, plain=0.85, blurred=0.8, swapped=0.7, chance=0.5)
 
 
 def test_an_event_tells_every_figure_that_was_measured_and_of_others_none():
