@@ -265,5 +265,11 @@ def _differences(array: Array, classes: Array, count: int) -> Array:
     return rows
 
 
+def branch_rows(graph: Graph) -> set[str]:
+    """The parameters of a branch that have a row for each class of the network."""
+    rows = {f"{PREFIX}{name}.{role}" for name in ("logits", "bias") for role in ("weight", "bias")}
+    return rows.intersection(graph.parameters())
+
+
 def is_branched(graph: Graph) -> bool:
     return graph.output.startswith(PREFIX)
