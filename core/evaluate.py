@@ -185,7 +185,8 @@ def describe_details(evaluation: Evaluation) -> list[str]:
     return [*filter(None, (
         *evaluation.known, describe_accuracy(evaluation.unseen, "other") if evaluation.unseen else "",
         describe_subsets(evaluation.parts), *map(describe_groups, (evaluation.figures, evaluation.field)),
-        f"Expected calibration error: {100 * (evaluation.calibration_error or 0):.1f} points; a perfectly calibrated "
+        "" if evaluation.calibration_error is None else
+        f"Expected calibration error: {100 * evaluation.calibration_error:.1f} points; a perfectly calibrated "
         f"model would have {100 * evaluation.chance_error:.1f} by chance.",
         evaluation.answered.describe() if evaluation.answered else "",
     ))]  # fmt: skip

@@ -75,7 +75,8 @@ def complete_model(
             reading = measure_dependence(model, predictor, validation, baseline, seed, report, communicator)
             sections |= {background_dependence.SECTION: asdict(reading)} if reading else {}
     stated = state_probabilities(model, seen.logits)
-    sections[CALIBRATION] = asdict(measure_reliability(stated, validation.labels, validation.groups))
+    found = measure_reliability(stated, validation.labels, validation.groups, label_thresholds(model))
+    sections |= {CALIBRATION: asdict(found)} if found.bins else {}
     return replace(model, sections=sections)
 
 

@@ -94,7 +94,7 @@ class Evaluation:
 
     name: of these photos in sentences; places: subsets by setting, if known; field: on the user's own field photos;
     unseen: on photos in no group of a training photo, None if those are all or none; calibration_error: expected
-    calibration error, 0..1; chance_error: that of a perfectly calibrated model (`Reliability`). What only
+    calibration error, 0..1, None without predictions; chance_error: that of a perfectly calibrated model. What only
     `evaluate_model` measures: answered: at the coverage asked for; mistakes: most confident first; overlap: how
     many photos the model was trained on, None if its file does not contain its training photos; known: the same as
     sentences, with photos of their groups; outcomes: of each photo, also of the field photos, the SHA-256 of its file
@@ -151,10 +151,10 @@ def evaluate_model(
     known = describe_overlap("The model", model.learned, overlap)
     if new is not None and overlap and (related := int((~new).sum()) - overlap[0].learned):
         known += (f"Data leakage: {related} photos have one of the same group in training. The accuracy is too high.",)
-    reliability = measure_reliability(stated, labels, photos.groups[kept])
+    reliability = measure_reliability(stated, labels, photos.groups[kept], label_thresholds(model))
     return replace(
         result, field=None if field is None else field.figures, answered=answered, overlap=overlap, known=known,
-        calibration_error=reliability.error, chance_error=reliability.chance,
+        calibration_error=reliability.error if reliability.bins else None, chance_error=reliability.chance,
         mistakes=_mistakes(stated, photos.dataset, kept[~right], np.flatnonzero(~right), model),
         outcomes=result.outcomes + (() if field is None else field.outcomes),
     ), tuple(filter(None, (describe_skipped(photos.cache.skipped), lost, *describe_field(own))))  # fmt: skip
