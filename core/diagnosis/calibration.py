@@ -152,8 +152,8 @@ def measure_reliability(
 ) -> Reliability:
     """Compare the probability of the predictions with the share that is correct.
 
-    probabilities ``(N, classes)``, labels ``(N,)``, or bool ``(N, classes)``: then predictions are labels that reach their
-    threshold, since most others are easy; groups: int ``(N,)``, which `chance` takes into account.
+    probabilities ``(N, classes)``, labels ``(N,)``, or bool ``(N, classes)``: then predictions are labels that reach
+    their threshold, as most others are easy; groups: int ``(N,)``, which `chance` takes into account.
     """
     if labels.ndim == 1:
         stated, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
