@@ -150,7 +150,7 @@ def describe_border(border: float, commonest: float, reached: Subset | None = No
                     or difference_interval(reached.accuracy, border, reached.photos, reached.effect)[0] <= 0):
         texts.append("The network is not clearly better than the border baseline: nothing shows that it uses the "
                      "leaves.")
-    elif reached:
+    elif reached and reached.interval[0] > commonest:
         texts.append(f"The network is {100 * gained:.1f} points better than the border baseline; only this part must "
                      "come from the leaves.")
     counted = (round(border * reached.photos), reached.photos, reached.effect) if reached else None

@@ -61,7 +61,7 @@ class RunEvaluation:
 
     def doubts(self) -> tuple[str, ...]:
         """Sentences on the dependence on border and background."""
-        reached = Subset.whole(self.split, self.result.figures) if self.guessing is None else None
+        reached = Subset.whole(self.split, self.result.figures)
         if self.reading is not None:
             return self.reading.sentences(reached)
         if self.baseline is None:

@@ -189,6 +189,8 @@ def test_figures_on_photos_that_chose_the_epoch_and_figures_of_guessing_say_so(d
     guessed = RunEvaluation("validation", Evaluation(replace(FIGURES, confusion=((7, 3), (7, 3)))), Baseline(0.1, 0.45))
     assert guessed.words()[1:3] == guessed.cautions() == (GUESS_NOTE.format(percent=45), VALIDATION_NOTE)
     assert "points better than the border" not in " ".join(guessed.words())
+    few = RunEvaluation("test", Evaluation(Metrics(("a", "b"), ((1, 0), (1, 0)), 0.5)), Baseline(1.0, 0.5))
+    assert "reveal the class" not in " ".join(few.words()), "of two photos, also where the network guesses"
     assert all(note.split(" (")[0] in render_report(replace(data, evaluation=guessed)) for note in guessed.cautions())
 
 
