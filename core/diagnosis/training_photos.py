@@ -76,7 +76,9 @@ def describe_overlap(name: str, learned: TrainingPhotos | None, found: Sequence[
     texts = [f"Data leakage: {name} was trained on {part.learned} of the {part.photos} {part.kind} photos. The "
              "accuracy on them is too high." for part in found if part.learned]  # fmt: skip
     if not texts:
-        texts = [f"{name} was trained on none of the {sum(part.photos for part in found)} evaluated photos."]
+        count = sum(part.photos for part in found)
+        texts = [f"{name} was trained on none of the {count} evaluated files. A photo that was saved again is another "
+                 "file."]  # fmt: skip
     if not learned.whole:
         texts.append(f"{name} started from the weights of a file that does not record its training photos: there may "
                      "be more data leakage.")
