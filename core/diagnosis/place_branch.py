@@ -33,6 +33,8 @@ STEP: Final = 32
 """Sides are multiples of these pixels where those of photos in use are, so that no map is padded on one side only."""
 PREFIX: Final = "place."
 """Prefix of the names of the branch's nodes."""
+BY_CLASS: Final = (f"{PREFIX}logits", f"{PREFIX}bias")
+"""Nodes of the branch with weights for each class of the network."""
 OPTIMIZER: Final = Optimizer("adamw", weight_decay=1e-2, clip_norm=0.3)
 """Without clipping, the training of some branches diverges, and with them that of their mean."""
 GATE_PENALTY: Final = 1e-3
@@ -263,12 +265,6 @@ def _differences(array: Array, classes: Array, count: int) -> Array:
     rows = np.zeros((count, *array.shape[1:]), array.dtype)
     rows[classes] = array - array.mean(axis=0)
     return rows
-
-
-def branch_rows(graph: Graph) -> set[str]:
-    """The parameters of a branch that have a row for each class of the network."""
-    rows = {f"{PREFIX}{name}.{role}" for name in ("logits", "bias") for role in ("weight", "bias")}
-    return rows.intersection(graph.parameters())
 
 
 def is_branched(graph: Graph) -> bool:

@@ -15,7 +15,7 @@ from core.config import MODELS, RunConfig, problems
 from core.diagnosis.features import head_node
 from core.diagnosis.model_file import read_model, with_photo_side
 from core.diagnosis.model_identity import find_model, model_name, read_identity
-from core.diagnosis.place_branch import branch_rows
+from core.diagnosis.place_branch import BY_CLASS
 from core.diagnosis.training_photos import TrainingPhotos, describe_overlap, measure_overlap
 from core.errors import ConfigError, ModelFileError, Problem
 from core.graph import PHOTO, Attribute, Graph, Node
@@ -124,13 +124,13 @@ def first_network(config: RunConfig, origin: Origin | None, classes: Sequence[st
     graph = (build(config.model, len(classes), config.image_size, config.dropout) if origin is None
              else _adapt(origin, len(classes), config.dropout, new_head=not same))
     graph = _without_last_relu(graph) if config.labels == "multi" else graph
-    weights, rows = initial_weights(graph, config.seed), head_parameters(graph) | branch_rows(graph)
+    weights, head = initial_weights(graph, config.seed), head_parameters(graph)
     if origin is None:
         return Network(graph, weights)
-    weights |= {name: array for name, array in origin.weights.items() if name not in rows}
+    weights |= {name: array for name, array in origin.weights.items() if name not in head}
     known = [name for name in classes if name in origin.classes]
     to, of = [classes.index(name) for name in known], [origin.classes.index(name) for name in known]
-    for name in rows:
+    for name in head:
         weights[name][to] = origin.weights[name][of]
     kept = f", {len(known)} of which keep their weights" if known else ""
     classifier = "classifier kept" if same else f"new classifier for {len(classes)} classes{kept}"
@@ -162,8 +162,8 @@ def frozen_parameters(config: RunConfig, graph: Graph) -> tuple[str, ...]:
 
 
 def head_parameters(graph: Graph) -> set[str]:
-    head = head_node(graph)
-    return {f"{head.name}.{p.role}" for p in head.parameters}
+    heads = (head_node(graph).name, *BY_CLASS)
+    return {f"{node.name}.{p.role}" for node in graph.nodes if node.name in heads for p in node.parameters}
 
 
 def _last_parameters(graph: Graph) -> set[str]:
