@@ -154,10 +154,7 @@ class RunEvaluated:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """The run has ended: "completed", "stopped" (resumable) or "early" (patience).
-
-    test_accuracy: None without a test split; border_accuracy: of the border baseline; field_accuracy: on field photos.
-    """
+    """The run has ended: "completed", "stopped" (resumable) or "early" (patience); None without a test split."""
 
     reason: str
     step: int
@@ -167,8 +164,6 @@ class RunFinished:
     model_path: str
     report_path: str
     seconds: float
-    border_accuracy: float | None = None
-    field_accuracy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

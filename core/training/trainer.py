@@ -355,14 +355,10 @@ class _Run:
     ) -> events.RunFinished:
         state: RunState = self.state
         tested = evaluation.result if evaluation and evaluation.split == "test" else None
-        field = evaluation.result.field if evaluation else None
         return events.RunFinished(
-            reason, state.step, state.best_epoch, best_accuracy=max(state.best_accuracy, 0.0),
-            test_accuracy=tested.figures.accuracy if tested else None,
-            model_path=model, report_path=report, seconds=state.seconds,
-            border_accuracy=evaluation.baseline.border if evaluation and evaluation.baseline else None,
-            field_accuracy=field.accuracy if field else None,
-        )  # fmt: skip
+            reason, state.step, state.best_epoch, max(state.best_accuracy, 0.0),
+            tested.figures.accuracy if tested else None, model, report, state.seconds,
+        )
 
 
 def watch_for_stall(setup: Setup) -> StallWatch:
