@@ -111,7 +111,6 @@ def test_splits_of_the_source_stay_missing_ones_come_from_training_and_rows_foll
     share = (done == VALIDATION).sum() / (source == TRAIN).sum()
     assert 0.12 < share < 0.18
     assert measure_leak(done, groups).leaked == 0
-    labels, groups = example()
     source = np.full(len(labels), UNSPLIT, np.int8)
     source[: len(labels) // 2] = split_by_group(labels, groups, 1, 0.2, 0.2)[: len(labels) // 2]
     done = complete_splits(source, labels, groups, 0, 0.15, 0.15)

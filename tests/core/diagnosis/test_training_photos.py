@@ -44,15 +44,6 @@ def test_what_came_before_counts_and_what_is_not_said_makes_the_record_incomplet
     assert not record_photos(content(4), (record_photos(content(3), (None,)),)).whole
 
 
-def test_the_record_of_a_hundred_photos_takes_a_kilobyte(model, tmp_path):
-    path = tmp_path / "m.safetensors"
-    write_model(path, model)
-    with_record = path.stat().st_size
-    write_model(path, replace(model, learned=None))
-    assert read_model(path).learned is None
-    assert 800 <= with_record - path.stat().st_size < 1100
-
-
 @pytest.mark.parametrize("marks", [
     np.array([3, 2], np.uint64), np.array([2, 2], np.uint64), np.array([1, 2], np.int64), np.array([1.0, 2.0]),
     np.array([[1, 2]], np.uint64), np.array(1, np.uint64),

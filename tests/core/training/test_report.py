@@ -170,14 +170,12 @@ def test_a_browser_without_network_shows_the_page(data, tmp_path):
 
 
 FIGURES = Metrics(("rust", "healthy"), ((8, 2), (1, 9)), 0.5)
-BASELINE = Baseline(0.6, 0.5)
-READING = BackgroundDependence(20, border=0.6, commonest=0.5, plain=0.85, blurred=0.8, swapped=0.7, chance=0.5)
 
 
-def test_an_event_tells_every_figure_that_was_measured_and_of_others_none():
-    told = RunEvaluation("test", Evaluation(FIGURES), BASELINE, READING).to_event()
-    assert (told.border, told.commonest, told.plain, told.blurred, told.swapped) == (0.6, 0.5, 0.85, 0.8, 0.7)
-    assert told.parts[0] == ("test", 20, 17)
+def test_an_event_tells_every_figure_that_was_measured_and_of_others_none(data):
+    told = data.evaluation.to_event()
+    assert (told.border, told.commonest, told.plain, told.blurred, told.swapped) == (0.4, 0.5, 0.9, 0.8, 0.7)
+    assert told.parts[0] == ("test", 8, 7)
     told = RunEvaluation("test", Evaluation(FIGURES)).to_event()
     assert {told.border, told.commonest, told.plain, told.blurred, told.swapped} == {None}
 
