@@ -133,7 +133,7 @@ def evaluate_model(
     scanned = scan_field(config)
     photos, kept, lost = _open_split(config, split, model, fallback)
     own = None if scanned is None else open_field(scanned, model.classes, model.source_side, config, model.multilabel)
-    labels, field, answered = _true_labels(photos.dataset, kept, model), None, None
+    labels, field, answered = photos.dataset.labels_among(model.classes, model.multilabel)[kept], None, None
     with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:
         predictions, stated, logits = _predict(made, photos.cache, kept)
         new = None if model.learned is None else model.learned.unseen(photos.cache.content, photos.groups, kept)
@@ -164,7 +164,8 @@ def evaluate_rows(
     logits: Array, photos: GroupedPhotos | PhotoSet, rows: Array, model: ModelFile, new: Array | None = None
 ) -> Evaluation:
     """Evaluate calibrated logits ``(N, classes)`` of these rows; new: `TrainingPhotos.unseen`, None if unknown."""
-    labels, groups, thresholds = _true_labels(photos.dataset, rows, model), photos.groups[rows], label_thresholds(model)
+    labels = photos.dataset.labels_among(model.classes, model.multilabel)[rows]
+    groups, thresholds = photos.groups[rows], label_thresholds(model)
     right, unseen = find_correct(logits, labels, thresholds), None
     if new is not None and 0 < new.sum() < len(rows):
         unseen = compute_metrics(logits[new], labels[new], model.classes, thresholds, groups[new])
@@ -195,10 +196,6 @@ def _open_split(config: RunConfig, split: str, model: ModelFile, fallback: str) 
     named = [dataset.classes[i] for i in np.unique(dataset.labels[kept])]
     check_classes(model, [label for name in named for label in name_labels(name, model.multilabel)])
     return GroupedPhotos(dataset, cache, *find_groups(dataset, cache)), kept, lost
-
-
-def _true_labels(dataset: Dataset, rows: Array, model: ModelFile) -> Array:
-    return np.asarray(dataset.labels_among(model.classes, model.multilabel)[rows])
 
 
 def _predict(predictor: Predictor, cache: PhotoCache, rows: Array) -> tuple[list[Prediction], Array, Array]:

@@ -25,7 +25,6 @@ STAGES: Final = {
     "leaves": "Segmenting leaves",
     "compile": "Preparing the kernels",
     "tune": "Measuring the kernels",
-    "validate": "Evaluating on validation photos",
     "validation": "Evaluating on validation photos",
     "test": "Evaluating on test photos",
     "field": "Evaluating on your field photos",

@@ -37,7 +37,7 @@ def test_it_learns_to_tell_two_colours_says_so_in_order_and_its_folder_holds_all
     events = train(config)
     kinds = [type(e).__name__ for e in events if not isinstance(e, Progress)]
     assert (kinds[0], kinds[-1]) == ("RunStarted", "RunFinished")
-    assert {e.stage for e in only(events, Progress)} >= {"scan", "cache", "compile", "validate", "test"}
+    assert {e.stage for e in only(events, Progress)} >= {"scan", "cache", "compile", "validation", "test"}
     steps, per_epoch = only(events, StepDone), only(events, RunStarted)[0].steps_per_epoch
     rates = [trainer.learning_rate(config, step, 5 * per_epoch, per_epoch) for step in range(5 * per_epoch)]
     assert [(e.step, e.learning_rate) for e in steps] == list(enumerate(rates, 1))
