@@ -2,6 +2,7 @@
 
 import json
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from core.data.photo_format import taken_at
 from core.data.photo_groups import (
     LARGEST_BURST,
     LEAF_MAP,
+    describe_sessions,
     find_groups,
     group_by_burst,
     group_by_leaf_map,
@@ -174,3 +176,8 @@ def test_a_run_keeps_leaves_bursts_and_photos_made_of_one_in_one_split(tmp_path)
     assert len(np.unique(photos.groups)) == 20
     assert photos.leak.leaked == 0
     assert photos.random_leak.leaked > 0
+    facts = photos.cache.facts.copy()
+    for last, named in ((3601, True), (9000, False)):
+        facts[photos.dataset.labels == 0, 2] = np.linspace(1, last, 30).astype(int)
+        said = describe_sessions(photos.dataset, replace(photos.cache, facts=facts))
+        assert said.startswith("All photos of healthy were taken") is named, "some of rust have no time"

@@ -25,7 +25,7 @@ def model():
     return small_model(side=32, network="mobilenetv2", learned=record_photos(content(*range(100))))
 
 
-def test_photos_are_known_again_by_the_first_eight_bytes_of_their_hash():
+def test_photos_are_known_again_by_eight_bytes_of_their_hash_and_a_record_without_those_before_is_incomplete():
     (mark,) = record_photos(content("x")).marks.tolist()
     assert f"{mark:016x}" == hashlib.sha256(b"x").hexdigest()[:16]
     learned = record_photos(content(*range(50), 7, 8))
@@ -33,9 +33,6 @@ def test_photos_are_known_again_by_the_first_eight_bytes_of_their_hash():
     assert learned.knows(content(3, 50, 49, 51)).tolist() == [True, False, True, False]
     assert not learned.knows(content()).size
     assert learned.whole
-
-
-def test_what_came_before_counts_and_what_is_not_said_makes_the_record_incomplete():
     first = record_photos(content(1, 2))
     second = record_photos(content(3), (first,))
     assert second.knows(content(1, 2, 3, 4)).tolist() == [True, True, True, False]
