@@ -43,7 +43,7 @@ BURST_SECONDS: Final = 10
 SESSION_SECONDS: Final = 3600
 """Longest time between the first and the last photo of a session, in seconds."""
 LARGEST_BURST: Final = 12
-"""Larger groups are ignored if they have more than a quarter of their class: such as one time for all photos."""
+"""Larger groups are ignored if they have more than a third of their class: such as one time for all photos."""
 
 
 def find_groups(
@@ -138,7 +138,7 @@ def group_by_burst(taken: Array, labels: Array) -> Array:
     starts[1:] = (label[1:] != label[:-1]) | (time[1:] - time[:-1] > BURST_SECONDS)
     starts |= time == 0
     burst = np.cumsum(starts) - 1
-    believed = np.bincount(burst)[burst] <= np.maximum(LARGEST_BURST, np.bincount(label)[label] // 4)
+    believed = np.bincount(burst)[burst] <= np.maximum(LARGEST_BURST, np.bincount(label)[label] // 3)
     groups = np.empty(count, np.int64)
     groups[order] = np.where(believed, burst, count + np.arange(count))
     return np.unique(groups, return_inverse=True)[1].astype(np.int32)
