@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.record import Row, write_results
-from core.training.events import LOG, RunFinished, read_events
+from core.training.events import LOG, RunEvaluated, RunFinished, read_events
 
 WANTED = {"cpu": 0.90, "cuda": 0.98}
 PRESET = {"cpu": "tomato-cpu", "cuda": "tomato-gpu"}
@@ -46,14 +46,14 @@ def train(manifest: Path, out: Path, device: str, seed: int, minutes: float) -> 
         "--out", str(out),
     ]  # fmt: skip
     subprocess.run(command, check=True)
-    (end,) = read_events(out / LOG, (RunFinished,))
+    evaluated, end = read_events(out / LOG, (RunEvaluated, RunFinished))
+    assert isinstance(evaluated, RunEvaluated)
     assert isinstance(end, RunFinished)
     assert end.test_accuracy is not None
-    assert end.border_accuracy is not None
     name = f"train {PRESET[device]} seed {seed}"
     accuracy = end.test_accuracy
     return [
-        Row(f"{name} test accuracy", accuracy, {"border": end.border_accuracy}, "share", accuracy / WANTED[device]),
+        Row(f"{name} test accuracy", accuracy, {"border": evaluated.border}, "share", accuracy / WANTED[device]),
         Row(f"{name} minutes", end.seconds / 60, {}, "min", 20 / (end.seconds / 60)),
     ]
 

@@ -99,7 +99,7 @@ def adapt_to_place(
     if result.model is not None:
         write_model(out, describe_place(result.model, photos, name, origin))
     told = list(result.describe())
-    overlap = measure_overlap(model.learned, [("judged", photos.cache.content[photos.cache.kept])])
+    overlap = measure_overlap(model.learned, [("evaluated", photos.cache.content[photos.cache.kept])])
     if overlap and overlap[0].learned:
         told[2:2] = describe_overlap("The model", model.learned, overlap)
     conflicts = find_conflicts(photos.labels, photos.cache, photos.copies)

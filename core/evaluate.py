@@ -172,8 +172,9 @@ def describe_text(evaluation: Evaluation, split: str) -> str:
         i = figures.classes.index(c.label)
         counts = figures.confusion[i] if confused else ()
         wrong = [(n, figures.classes[j]) for j, n in enumerate(counts) if j != i and n]
+        precision = f"{rounded(c.precision)} %" if c.predicted else "–"
         recall = f"{rounded(c.recall)} %" if c.photos else "–"
-        rows.append((c.label, str(c.photos), f"{rounded(c.precision)} %", recall, f"{c.f1:.3f}",
+        rows.append((c.label, str(c.photos), precision, recall, f"{c.f1:.3f}",
                      f"{max(wrong)[1]} ({max(wrong)[0]})" if wrong else ""))
     lines = (f"{describe_accuracy(figures, split)} Loss {figures.loss:.4f}.", *describe_details(evaluation))
     return "\n".join(lines) + f"\n\n{align_columns(rows, (1, 2, 3, 4))}"
@@ -184,7 +185,8 @@ def describe_details(evaluation: Evaluation) -> list[str]:
     return [*filter(None, (
         *evaluation.known, describe_accuracy(evaluation.unseen, "other") if evaluation.unseen else "",
         describe_subsets(evaluation.parts), *map(describe_groups, (evaluation.figures, evaluation.field)),
-        f"Expected calibration error: {100 * (evaluation.calibration_error or 0):.1f} points; a perfectly calibrated "
+        "" if evaluation.calibration_error is None else
+        f"Expected calibration error: {100 * evaluation.calibration_error:.1f} points; a perfectly calibrated "
         f"model would have {100 * evaluation.chance_error:.1f} by chance.",
         evaluation.answered.describe() if evaluation.answered else "",
     ))]  # fmt: skip

@@ -40,7 +40,7 @@ SUM_COLUMNS: int = 16
 
 
 def run_norm(record: int, context: int, image: int, low: int, high: int) -> None:
-    """Sum of squares of every chunk of the gradient, in float64. Tasks are chunks."""
+    """Sum in float64 of the squares, in float32, of every chunk of the gradient. Tasks are chunks."""
     w = words(record)
     gradient = floats(w[GRADIENT], w[COUNT])
     for task in range(low, high):

@@ -56,12 +56,7 @@ def describe_field(field: GroupedPhotos | None, trained: PhotoCache | None = Non
     """Sentences on field photos that cannot be used, and on those that are also in the dataset of the training."""
     if field is None:
         return ()
-    common = 0 if trained is None else count_common(trained, field.cache)
+    known = set() if trained is None else {content.tobytes() for content in trained.content[trained.kept]}
+    common = sum(content.tobytes() in known for content in field.cache.content[field.cache.kept])
     leak = f"Data leakage: {common} of the field photos are also in the dataset. The accuracy on them is too high."
     return tuple(filter(None, (describe_skipped(field.cache.skipped, "field photo"), leak if common else "")))
-
-
-def count_common(one: PhotoCache, other: PhotoCache) -> int:
-    """Count the files of `one` that are also in `other`, by content."""
-    known = {content.tobytes() for content in one.content[one.kept]}
-    return sum(content.tobytes() in known for content in other.content[other.kept])

@@ -40,8 +40,10 @@ LEVELS: Final = 3
 """The photos' folder and two above it are searched: the repository has its photos in raw/color."""
 BURST_SECONDS: Final = 10
 """Longest pause within a burst, in seconds. A choice, not a measurement: public datasets have no EXIF metadata."""
+SESSION_SECONDS: Final = 3600
+"""Longest time between the first and the last photo of a session, in seconds."""
 LARGEST_BURST: Final = 12
-"""Larger groups are ignored if they have more than a quarter of their class: such as one time for all photos."""
+"""Larger groups are ignored if they have more than a third of their class: such as one time for all photos."""
 
 
 def find_groups(
@@ -136,7 +138,17 @@ def group_by_burst(taken: Array, labels: Array) -> Array:
     starts[1:] = (label[1:] != label[:-1]) | (time[1:] - time[:-1] > BURST_SECONDS)
     starts |= time == 0
     burst = np.cumsum(starts) - 1
-    believed = np.bincount(burst)[burst] <= np.maximum(LARGEST_BURST, np.bincount(label)[label] // 4)
+    believed = np.bincount(burst)[burst] <= np.maximum(LARGEST_BURST, np.bincount(label)[label] // 3)
     groups = np.empty(count, np.int64)
     groups[order] = np.where(believed, burst, count + np.arange(count))
     return np.unique(groups, return_inverse=True)[1].astype(np.int32)
+
+
+def describe_sessions(dataset: Dataset, cache: PhotoCache) -> str:
+    """A sentence on classes whose photos are all of one session, so that no split separates sessions; "" without."""
+    taken, labels = cache.facts[cache.kept, 2], dataset.labels[cache.kept]
+    times = [taken[labels == label] for label in range(len(dataset.classes))]
+    named = ", ".join(name for name, own in zip(dataset.classes, times, strict=True)
+                      if len(own) > 1 and own.all() and np.ptp(own) <= SESSION_SECONDS)  # fmt: skip
+    return named and (f"All photos of {named} were taken within an hour: their test photos are of the same session as "
+                      "the others, so the accuracy may not hold on other days. Add photos of other days.")  # fmt: skip

@@ -15,7 +15,7 @@ from core.data.cache import PhotoCache, open_cache
 from core.data.dataset import TEST, TRAIN, UNSPLIT, VALIDATION, Dataset, ReportStage, describe_skipped, ignore, reasons
 from core.data.label_sets import LabelSets, read_label_sets
 from core.data.near_duplicates import Pair, describe_conflicts, find_conflicts
-from core.data.photo_groups import find_groups
+from core.data.photo_groups import describe_sessions, find_groups
 from core.data.source import open_dataset
 from core.data.split import Leak, complete_splits, measure_leak, random_split_leak, read_split
 from core.errors import ConfigError, DataError, Problem
@@ -173,7 +173,8 @@ def _warnings(photos: GroupedPhotos, splits: Array, leak: Leak, lost: str) -> tu
     dataset, cache = photos.dataset, photos.cache
     conflicts = describe_conflicts(dataset, find_conflicts(photos.labels, cache, photos.copies))
     alike = _describe_alike(name_outputs(dataset, photos.sets))
-    messages = [text for text in (describe_skipped(cache.skipped), alike, lost, conflicts) if text]
+    sessions = describe_sessions(dataset, cache)
+    messages = [text for text in (describe_skipped(cache.skipped), alike, lost, conflicts, sessions) if text]
     if leak.leaked:
         messages.append(leak.describe())
     for split, name in ((VALIDATION, "validation"), (TEST, "test")):

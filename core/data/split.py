@@ -26,8 +26,8 @@ def split_by_group(labels: Array, groups: Array, seed: int, validation: float, t
     """Splits int8 ``(N,)`` with approximately the given shares of photos in every class.
 
     A group with photos of several classes counts as its most frequent class. Within a class the groups are assigned in
-    random order (no more than one for each split: the largest first), each to the split that brings the shares closest
-    to their targets. Every class of three groups or more has photos in every split with a share.
+    random order (of few, at most one more than splits: the largest first), each to the split that brings the shares
+    closest to their targets. Every class of three groups or more has photos in every split with a share.
     """
     homes = _home_class(labels, groups)
     splits_of_group = np.zeros(len(homes), np.int8)
@@ -36,7 +36,7 @@ def split_by_group(labels: Array, groups: Array, seed: int, validation: float, t
     for label in np.unique(homes[homes >= 0]):
         random = np.random.Generator(np.random.Philox(key=[seed, int(label)]))
         members = random.permutation(np.flatnonzero(homes == label))
-        if len(members) <= np.count_nonzero(shares):  # each split gets at most one
+        if len(members) <= np.count_nonzero(shares) + 1:  # else training may get only the smallest
             members = members[np.argsort(-sizes[members], kind="stable")]
         splits_of_group[members] = _assign_splits(sizes[members], shares)
     return splits_of_group[groups]

@@ -102,7 +102,8 @@ class BackgroundDependence:
     """Results of the background tests. All but `photos` are shares 0..1.
 
     photos: number of tested photos; border: accuracy of the border baseline; commonest: of always predicting the most
-    frequent class; plain, blurred, swapped: of the model on unchanged, blurred and replaced backgrounds.
+    frequent class; plain, blurred, swapped: of the model on unchanged, blurred and replaced backgrounds; chance: share
+    of the tested photos in their most common class or label set.
     """
 
     photos: int
@@ -111,13 +112,15 @@ class BackgroundDependence:
     plain: float
     blurred: float
     swapped: float
+    chance: float
 
     @staticmethod
     def from_section(section: Mapping[str, Any] | None) -> BackgroundDependence | None:
         """The results in a model file's section; None if there is none or it is not valid."""
         section = section or {}
         try:
-            shares = [float(section[name]) for name in ("border", "commonest", "plain", "blurred", "swapped")]
+            section = {"chance": section["commonest"], **section}  # older files have only that of the test photos
+            shares = [float(section[name]) for name in ("border", "commonest", "plain", "blurred", "swapped", "chance")]
             photos = int(section["photos"])
         except (KeyError, TypeError, ValueError, OverflowError):
             return None
@@ -128,7 +131,7 @@ class BackgroundDependence:
         drop = self.plain - self.swapped
         low, _ = wilson_interval(round(self.plain * self.photos), self.photos)
         least = "low" if difference_interval(self.plain, self.swapped, self.photos)[1] <= 0.1 else TOO_FEW
-        degree = AT_CHANCE if low <= self.commonest else "high" if drop > 0.1 else "moderate" if drop > 0.03 else least
+        degree = AT_CHANCE if low <= self.chance else "high" if drop > 0.1 else "moderate" if drop > 0.03 else least
         return (
             *describe_border(self.border, self.commonest, reached),
             f"With the leaf placed on the background of another photo, accuracy changes from {rounded(self.plain)} % "
@@ -147,7 +150,7 @@ def describe_border(border: float, commonest: float, reached: Subset | None = No
                     or difference_interval(reached.accuracy, border, reached.photos, reached.effect)[0] <= 0):
         texts.append("The network is not clearly better than the border baseline: nothing shows that it uses the "
                      "leaves.")
-    elif reached:
+    elif reached and reached.interval[0] > commonest:
         texts.append(f"The network is {100 * gained:.1f} points better than the border baseline; only this part must "
                      "come from the leaves.")
     counted = (round(border * reached.photos), reached.photos, reached.effect) if reached else None

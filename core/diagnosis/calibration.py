@@ -147,18 +147,20 @@ def label_thresholds(model: ModelFile) -> Array:
     return np.array(thresholds.labels if thresholds else ())
 
 
-def measure_reliability(probabilities: Array, labels: Array, groups: Array | None = None) -> Reliability:
+def measure_reliability(
+    probabilities: Array, labels: Array, groups: Array | None = None, thresholds: Array | float = 0.5
+) -> Reliability:
     """Compare the probability of the predictions with the share that is correct.
 
-    probabilities ``(N, classes)``, labels ``(N,)``, or bool ``(N, classes)``: then each label is a prediction;
-    groups: int ``(N,)``, which `chance` takes into account.
+    probabilities ``(N, classes)``, labels ``(N,)``, or bool ``(N, classes)``: then predictions are labels that reach
+    their threshold, as most others are easy; groups: int ``(N,)``, which `chance` takes into account.
     """
-    if labels.ndim == 2:
-        stated = probabilities.ravel()
-        groups = None if groups is None else groups.repeat(labels.shape[1])
-        probabilities, labels = np.stack((1 - stated, stated), axis=1), labels.ravel()
-    stated = probabilities.max(axis=1)
-    right = probabilities.argmax(axis=1) == labels
+    if labels.ndim == 1:
+        stated, right = probabilities.max(axis=1), probabilities.argmax(axis=1) == labels
+    else:
+        named = probabilities >= thresholds
+        stated, right = probabilities[named], labels[named]
+        groups = (np.arange(len(named)) if groups is None else groups)[np.nonzero(named)[0]]
     edges = np.linspace(0.0, 1.0, BINS + 1)
     which = np.clip(np.searchsorted(edges, stated, side="left") - 1, 0, BINS - 1)
     members = [which == i for i in np.unique(which)]

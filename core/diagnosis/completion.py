@@ -75,7 +75,8 @@ def complete_model(
             reading = measure_dependence(model, predictor, validation, baseline, seed, report, communicator)
             sections |= {background_dependence.SECTION: asdict(reading)} if reading else {}
     stated = state_probabilities(model, seen.logits)
-    sections[CALIBRATION] = asdict(measure_reliability(stated, validation.labels, validation.groups))
+    found = measure_reliability(stated, validation.labels, validation.groups, label_thresholds(model))
+    sections |= {CALIBRATION: asdict(found)} if found.bins else {}
     return replace(model, sections=sections)
 
 
@@ -148,8 +149,9 @@ def measure_dependence(
         return find_correct(calibrate_logits(model, logits), tested.labels, label_thresholds(model))
 
     kinds = number_kinds(tested.labels)
-    plain, blurred, swapped = measure_backgrounds(tested.photos, masks, kinds, find_right, seed)
-    return BackgroundDependence(len(tested.photos), baseline.border, baseline.commonest, plain, blurred, swapped)
+    shares = measure_backgrounds(tested.photos, masks, kinds, find_right, seed)
+    chance = float(np.bincount(kinds).max() / len(kinds))
+    return BackgroundDependence(len(kinds), baseline.border, baseline.commonest, *shares, chance)
 
 
 def _segment_leaves(photos: Array, rows: Array, communicator: Communicator) -> Array:

@@ -94,7 +94,7 @@ class Evaluation:
 
     name: of these photos in sentences; places: subsets by setting, if known; field: on the user's own field photos;
     unseen: on photos in no group of a training photo, None if those are all or none; calibration_error: expected
-    calibration error, 0..1; chance_error: that of a perfectly calibrated model (`Reliability`). What only
+    calibration error, 0..1, None without predictions; chance_error: that of a perfectly calibrated model. What only
     `evaluate_model` measures: answered: at the coverage asked for; mistakes: most confident first; overlap: how
     many photos the model was trained on, None if its file does not contain its training photos; known: the same as
     sentences, with photos of their groups; outcomes: of each photo, also of the field photos, the SHA-256 of its file
@@ -133,11 +133,11 @@ def evaluate_model(
     scanned = scan_field(config)
     photos, kept, lost = _open_split(config, split, model, fallback)
     own = None if scanned is None else open_field(scanned, model.classes, model.source_side, config, model.multilabel)
-    labels, field, answered = _true_labels(photos.dataset, kept, model), None, None
+    labels, field, answered = photos.dataset.labels_among(model.classes, model.multilabel)[kept], None, None
     with closing(Predictor(model, device=choose_device(config.device), batch=BATCH, threads=config.threads)) as made:
         predictions, stated, logits = _predict(made, photos.cache, kept)
         new = None if model.learned is None else model.learned.unseen(photos.cache.content, photos.groups, kept)
-        result, evaluated = evaluate_rows(logits, photos, kept, model, new), [("judged", photos, kept)]
+        result, evaluated = evaluate_rows(logits, photos, kept, model, new), [("evaluated", photos, kept)]
         right = np.array([correct for _, correct in result.outcomes])
         if own is not None:
             evaluated.append(("field", own, own.cache.kept))
@@ -151,10 +151,10 @@ def evaluate_model(
     known = describe_overlap("The model", model.learned, overlap)
     if new is not None and overlap and (related := int((~new).sum()) - overlap[0].learned):
         known += (f"Data leakage: {related} photos have one of the same group in training. The accuracy is too high.",)
-    reliability = measure_reliability(stated, labels, photos.groups[kept])
+    reliability = measure_reliability(stated, labels, photos.groups[kept], label_thresholds(model))
     return replace(
         result, field=None if field is None else field.figures, answered=answered, overlap=overlap, known=known,
-        calibration_error=reliability.error, chance_error=reliability.chance,
+        calibration_error=reliability.error if reliability.bins else None, chance_error=reliability.chance,
         mistakes=_mistakes(stated, photos.dataset, kept[~right], np.flatnonzero(~right), model),
         outcomes=result.outcomes + (() if field is None else field.outcomes),
     ), tuple(filter(None, (describe_skipped(photos.cache.skipped), lost, *describe_field(own))))  # fmt: skip
@@ -164,7 +164,8 @@ def evaluate_rows(
     logits: Array, photos: GroupedPhotos | PhotoSet, rows: Array, model: ModelFile, new: Array | None = None
 ) -> Evaluation:
     """Evaluate calibrated logits ``(N, classes)`` of these rows; new: `TrainingPhotos.unseen`, None if unknown."""
-    labels, groups, thresholds = _true_labels(photos.dataset, rows, model), photos.groups[rows], label_thresholds(model)
+    labels = photos.dataset.labels_among(model.classes, model.multilabel)[rows]
+    groups, thresholds = photos.groups[rows], label_thresholds(model)
     right, unseen = find_correct(logits, labels, thresholds), None
     if new is not None and 0 < new.sum() < len(rows):
         unseen = compute_metrics(logits[new], labels[new], model.classes, thresholds, groups[new])
@@ -195,10 +196,6 @@ def _open_split(config: RunConfig, split: str, model: ModelFile, fallback: str) 
     named = [dataset.classes[i] for i in np.unique(dataset.labels[kept])]
     check_classes(model, [label for name in named for label in name_labels(name, model.multilabel)])
     return GroupedPhotos(dataset, cache, *find_groups(dataset, cache)), kept, lost
-
-
-def _true_labels(dataset: Dataset, rows: Array, model: ModelFile) -> Array:
-    return np.asarray(dataset.labels_among(model.classes, model.multilabel)[rows])
 
 
 def _predict(predictor: Predictor, cache: PhotoCache, rows: Array) -> tuple[list[Prediction], Array, Array]:

@@ -32,10 +32,12 @@ OWN_FIELD: Final = "own field photos"
 
 @dataclass(frozen=True, slots=True)
 class ClassMetrics:
-    """Metrics of one class: number of photos, and shares 0..1 with 95 % intervals (low, high)."""
+    """Metrics of one class: numbers of photos that have it and that are predicted as it, and shares 0..1 with 95 %
+    intervals (low, high): the recall of these photos, and the precision of those predictions."""
 
     label: str
     photos: int
+    predicted: int
     precision: float
     recall: float
     f1: float
@@ -114,7 +116,7 @@ class Metrics:
             f1 = 2 * right / (true + predicted) if true + predicted else 0.0
             precision, recall = right / predicted if predicted else 0.0, right / true if true else 0.0
             intervals = wilson_interval(right, predicted, effect[0]), wilson_interval(right, true, effect[1])
-            rows.append(ClassMetrics(label, true, precision, recall, f1, *intervals))
+            rows.append(ClassMetrics(label, true, predicted, precision, recall, f1, *intervals))
         return tuple(rows)
 
     def _counts(self) -> tuple[tuple[int, int, int], ...]:
@@ -138,7 +140,7 @@ def compute_metrics(
         truth, stated = labels, sigmoid(logits)
         found = stated >= thresholds
         rows = zip((found & truth).sum(axis=0), truth.sum(axis=0), found.sum(axis=0), strict=True)
-        precisions = [average_precision(stated[:, i], truth[:, i]) for i in np.flatnonzero(truth.any(axis=0))]
+        precisions = [average_precision(logits[:, i], truth[:, i]) for i in np.flatnonzero(truth.any(axis=0))]
         counts = LabelCounts(
             len(truth), int((found == truth).all(axis=1).sum()), tuple((int(a), int(b), int(c)) for a, b, c in rows),
             float(np.mean(precisions)) if precisions else 0.0,
@@ -221,10 +223,11 @@ def binary_cross_entropy(logits: Array, truth: Array) -> Array:
     return np.asarray((np.logaddexp(0, z) - truth * z).mean(axis=1))
 
 
-def average_precision(stated: Array, truth: Array) -> float:
-    """The area under precision over recall as steps, without interpolation; truth bool ``(N,)`` is true somewhere."""
-    order = np.argsort(-stated)
-    ends = np.flatnonzero(np.diff(stated[order], append=-np.inf))  # equal probabilities count together
+def average_precision(logits: Array, truth: Array) -> float:
+    """The area under precision over recall as steps, without interpolation; truth bool ``(N,)`` is true somewhere.
+    Probabilities would be equal, at 1, where logits still differ."""
+    order = np.argsort(-logits)
+    ends = np.flatnonzero(np.diff(logits[order], append=-np.inf))  # equal logits count together
     found = truth[order].cumsum()[ends]
     return float((np.diff(found, prepend=0) * found / (ends + 1)).sum() / found[-1])
 

@@ -80,7 +80,8 @@ def _test(model: ModelFile) -> Chapter:
     if not section:
         return Chapter(title)
     parts = [_row(r) for r in section.get("parts", ())]
-    classes = [(*_row(r), percent(r["precision"]), f"{r['f1']:.3f}") for r in section.get("classes", ())]
+    classes = [(*_row(r), percent(r["precision"] if r.get("predicted", 1) else None), f"{r['f1']:.3f}")
+               for r in section.get("classes", ())]
     macro = f"Macro F1: {float(section.get('macro_f1', 0)):.3f}."
     if "average_precision" in section:
         macro += f" Mean average precision: {float(section['average_precision']):.3f}."

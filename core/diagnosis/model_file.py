@@ -71,7 +71,7 @@ def _interval(value: Any) -> None:
 _ROW: Final = {"name": text, "photos": whole, "right": number, "interval": _interval}
 SECTIONS: Final = record({}, {
     TEST: record({}, {"parts": listing(record(_ROW)), "macro_f1": number, "average_precision": number, "note": text,
-                      "classes": listing(record({**_ROW, "precision": number, "f1": number}))}),
+                      "classes": listing(record({**_ROW, "precision": number, "f1": number}, {"predicted": whole}))}),
     DATA: record({}, {"sources": listing(text), "weaknesses": listing(text)}),
     CALIBRATION: record({"error": number}, {"chance": number}), ORIGIN: record({"name": text}),
 })  # fmt: skip

@@ -33,6 +33,8 @@ STEP: Final = 32
 """Sides are multiples of these pixels where those of photos in use are, so that no map is padded on one side only."""
 PREFIX: Final = "place."
 """Prefix of the names of the branch's nodes."""
+BY_CLASS: Final = (f"{PREFIX}logits", f"{PREFIX}bias")
+"""Nodes of the branch with weights for each class of the network."""
 OPTIMIZER: Final = Optimizer("adamw", weight_decay=1e-2, clip_norm=0.3)
 """Without clipping, the training of some branches diverges, and with them that of their mean."""
 GATE_PENALTY: Final = 1e-3

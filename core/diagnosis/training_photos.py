@@ -17,8 +17,6 @@ from core.ops.contract import Array
 
 MARK_BYTES: Final = 8
 """Bytes of a mark in the model file: 12,000 marks take 96 KB."""
-KIND_NAMES: Final = {"judged": "evaluated"}
-"""Kinds of photos in JSON that sentences name otherwise."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +52,7 @@ def checked_marks(marks: Array, whole: object) -> TrainingPhotos:
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """How many evaluated photos of a kind ("test", "validation", "field") are in the training photos."""
+    """How many evaluated photos of a kind ("test", "validation", "field", "evaluated") are in the training photos."""
 
     kind: str
     photos: int
@@ -75,11 +73,12 @@ def describe_overlap(name: str, learned: TrainingPhotos | None, found: Sequence[
     if learned is None or found is None:
         return (f"{name} does not record its training photos, so data leakage cannot be measured. If some of these "
                 "photos were used to train it, the accuracy is too high.",)  # fmt: skip
-    texts = [f"Data leakage: {name} was trained on {part.learned} of the {part.photos} "
-             f"{KIND_NAMES.get(part.kind, part.kind)} photos. The accuracy on them is too high."
-             for part in found if part.learned]  # fmt: skip
+    texts = [f"Data leakage: {name} was trained on {part.learned} of the {part.photos} {part.kind} photos. The "
+             "accuracy on them is too high." for part in found if part.learned]  # fmt: skip
     if not texts:
-        texts = [f"{name} was trained on none of the {sum(part.photos for part in found)} evaluated photos."]
+        count = sum(part.photos for part in found)
+        texts = [f"{name} was trained on none of the {count} evaluated files. A photo that was saved again is another "
+                 "file."]  # fmt: skip
     if not learned.whole:
         texts.append(f"{name} started from the weights of a file that does not record its training photos: there may "
                      "be more data leakage.")

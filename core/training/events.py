@@ -25,7 +25,6 @@ STAGES: Final = {
     "leaves": "Segmenting leaves",
     "compile": "Preparing the kernels",
     "tune": "Measuring the kernels",
-    "validate": "Evaluating on validation photos",
     "validation": "Evaluating on validation photos",
     "test": "Evaluating on test photos",
     "field": "Evaluating on your field photos",
@@ -154,10 +153,7 @@ class RunEvaluated:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """The run has ended: "completed", "stopped" (resumable) or "early" (patience).
-
-    test_accuracy: None without a test split; border_accuracy: of the border baseline; field_accuracy: on field photos.
-    """
+    """The run has ended: "completed", "stopped" (resumable) or "early" (patience); None without a test split."""
 
     reason: str
     step: int
@@ -167,8 +163,6 @@ class RunFinished:
     model_path: str
     report_path: str
     seconds: float
-    border_accuracy: float | None = None
-    field_accuracy: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,25 +179,18 @@ Event: TypeAlias = (
     | RunFailed
 )  # fmt: skip
 
-WRITTEN_NAMES: Final = {"RunEvaluated": "RunJudged", "split": "judged_on"}
-"""Names of events and fields in logs and in ``--json`` that differ from the code's: other programs read them."""
 LOG: Final = "events.jsonl"
 METRICS: Final = "metrics.csv"
 """Names of the files of a run's events, and of the figures of its epochs."""
 
 
-def _written(name: str) -> str:
-    return WRITTEN_NAMES.get(name, name)
-
-
-EVENTS: Final[Mapping[str, Any]] = {_written(kind.__name__): kind for kind in get_args(Event)}
+EVENTS: Final[Mapping[str, Any]] = {kind.__name__: kind for kind in get_args(Event)}
 TYPES: Final = {kind: get_type_hints(kind) for kind in (KernelTime, *EVENTS.values())}
 
 
 def to_line(event: Event) -> str:
     """Format the event as one line of JSON, without the newline."""
-    named = {"event": _written(type(event).__name__)} | {_written(name): value for name, value in asdict(event).items()}
-    return json_line(named)
+    return json_line({"event": type(event).__name__} | asdict(event))
 
 
 def from_line(line: str) -> Event:
@@ -219,8 +206,8 @@ def _read(kind: Any, value: Any) -> Any:
         return value
     if kind in TYPES:
         raw = mapping(value)
-        return kind(**{f.name: _read(TYPES[kind][f.name], raw.get(_written(f.name))) for f in fields(kind)
-                       if _written(f.name) in raw or f.default is MISSING})  # fmt: skip
+        return kind(**{f.name: _read(TYPES[kind][f.name], raw.get(f.name)) for f in fields(kind)
+                       if f.name in raw or f.default is MISSING})  # fmt: skip
     inner = get_args(kind)
     if isinstance(kind, UnionType):
         return None if value is None else _read(inner[0], value)
@@ -260,7 +247,7 @@ def read_history(path: Path) -> History:
 
 def read_events(path: Path, kinds: Sequence[type[Event]] = ()) -> Iterator[Event]:
     """Yield the events of an ``events.jsonl``, or of these kinds; invalid lines are skipped. Raises OSError."""
-    marks = [f'"{_written(kind.__name__)}"' for kind in kinds]
+    marks = [f'"{kind.__name__}"' for kind in kinds]
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             if not marks or any(mark in line[:40] for mark in marks):

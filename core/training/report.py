@@ -139,7 +139,8 @@ def _classes(figures: Metrics) -> str:
         interval, bar = percents(*c.recall_interval, 0), draw_interval(c.recall, c.recall_interval, colour)
         rows.append([
             escape(c.label), str(c.photos), *((percent(c.recall), bar, interval) if c.photos else ("–", "", "–")),
-            percent(c.precision), percents(*c.precision_interval, 0), f"{c.f1:.3f}",
+            *((percent(c.precision), percents(*c.precision_interval, 0)) if c.predicted else ("–", "–")),
+            f"{c.f1:.3f}",
         ])  # fmt: skip
     note = "The bar shows the 95 % confidence interval (Wilson) of the recall, from 0 to 100 %."
     return page.paragraphs([note], "muted") + page.table(CLASS_COLUMNS, rows)

@@ -61,7 +61,7 @@ class RunEvaluation:
 
     def doubts(self) -> tuple[str, ...]:
         """Sentences on the dependence on border and background."""
-        reached = Subset.whole(self.split, self.result.figures) if self.guessing is None else None
+        reached = Subset.whole(self.split, self.result.figures)
         if self.reading is not None:
             return self.reading.sentences(reached)
         if self.baseline is None:
@@ -110,7 +110,7 @@ class RunEvaluation:
             **({"average_precision": figures.several.average_precision} if figures.several else {}),
             "classes": [
                 {"name": c.label, "photos": c.photos, "right": c.recall, "interval": list(c.recall_interval),
-                 "precision": c.precision, "f1": c.f1}
+                 "predicted": c.predicted, "precision": c.precision, "f1": c.f1}
                 for c in figures.occurring
             ],
         }  # fmt: skip

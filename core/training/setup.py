@@ -44,8 +44,6 @@ from core.training.transfer import Origin, describe_origin, first_network, read_
 from core.training.validation import Validator, compile_inference
 
 VALIDATION_BATCH: Final = {"cpu": 32, "cuda": 256}
-VALIDATE: Final = "validate"
-"""The stage of the validation after an epoch."""
 ALONE: Final = RankEnvironment()
 
 
@@ -90,7 +88,7 @@ class Setup:
     @property
     def evaluated(self) -> dict[str, Loader | None]:
         """The loaders of photos that ranks evaluate together, by stage (`Validator.assist`)."""
-        return {VALIDATE: self.validation, "validation": self.validation, "test": self.test, "field": self.field}
+        return {"validation": self.validation, "test": self.test, "field": self.field}
 
     def close_training(self) -> None:
         """Release the memory that only training needs."""

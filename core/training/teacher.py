@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
@@ -28,8 +27,6 @@ from core.ops.contract import Array
 from core.plan import compile_plan
 from core.program import fold_batch_norm, fold_weights
 from core.training.step import pair_with_next, split_batch
-
-COLOURS: Final = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +50,7 @@ def read_teachers(config: RunConfig) -> tuple[Teacher, ...]:
 
 def _read(path: Path, side: int) -> Teacher:
     model = read_model(path)
-    if model.graph.photo_shape[2] != COLOURS:
+    if model.graph.photo_shape[2] != 3:
         raise ModelFileError(f"{path} takes grey photos; a teacher must take colour photos.")
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()

@@ -38,7 +38,7 @@ from core.training.finish import assist_finish, finish_run, save_best
 from core.training.kernel_timing import KernelSampling
 from core.training.run_evaluation import RunEvaluation
 from core.training.run_folder import REPORT, RunFolder, check_earlier_run, check_new_run
-from core.training.setup import ALONE, VALIDATE, Setup, set_up
+from core.training.setup import ALONE, Setup, set_up
 from core.training.stall import StallWatch, guessing_loss
 from core.training.start import Started, start_run
 from core.training.step import cut_batch, diverged, find_broken_layer, pair_with_next, start_step
@@ -204,7 +204,7 @@ class _Run:
         else:
             weights = evaluation_weights(self.setup.plan, self.setup.train, self.state.epoch)
             loader = self.setup.validation
-            logits = yield from validator.predict(VALIDATE, weights, loader, self.commands)
+            logits = yield from validator.predict("validation", weights, loader, self.commands)
             validator.dismiss()
             if logits is None:
                 return False
@@ -355,14 +355,10 @@ class _Run:
     ) -> events.RunFinished:
         state: RunState = self.state
         tested = evaluation.result if evaluation and evaluation.split == "test" else None
-        field = evaluation.result.field if evaluation else None
         return events.RunFinished(
-            reason, state.step, state.best_epoch, best_accuracy=max(state.best_accuracy, 0.0),
-            test_accuracy=tested.figures.accuracy if tested else None,
-            model_path=model, report_path=report, seconds=state.seconds,
-            border_accuracy=evaluation.baseline.border if evaluation and evaluation.baseline else None,
-            field_accuracy=field.accuracy if field else None,
-        )  # fmt: skip
+            reason, state.step, state.best_epoch, max(state.best_accuracy, 0.0),
+            tested.figures.accuracy if tested else None, model, report, state.seconds,
+        )
 
 
 def watch_for_stall(setup: Setup) -> StallWatch:

@@ -15,6 +15,7 @@ from core.config import MODELS, RunConfig, problems
 from core.diagnosis.features import head_node
 from core.diagnosis.model_file import read_model, with_photo_side
 from core.diagnosis.model_identity import find_model, model_name, read_identity
+from core.diagnosis.place_branch import BY_CLASS
 from core.diagnosis.training_photos import TrainingPhotos, describe_overlap, measure_overlap
 from core.errors import ConfigError, ModelFileError, Problem
 from core.graph import PHOTO, Attribute, Graph, Node
@@ -161,8 +162,8 @@ def frozen_parameters(config: RunConfig, graph: Graph) -> tuple[str, ...]:
 
 
 def head_parameters(graph: Graph) -> set[str]:
-    head = head_node(graph)
-    return {f"{head.name}.{p.role}" for p in head.parameters}
+    heads = (head_node(graph).name, *BY_CLASS)
+    return {f"{node.name}.{p.role}" for node in graph.nodes if node.name in heads for p in node.parameters}
 
 
 def _last_parameters(graph: Graph) -> set[str]:

@@ -74,9 +74,9 @@ def test_a_finished_stage_is_not_told_in_the_next_epoch():
     view = RunView()
     view.read([STARTED])
     assert view.seconds_left != view.seconds_left, "no step tells it yet"
-    view.read([step(1), step(2), Progress("validate", 1, 1), BEST])
+    view.read([step(1), step(2), Progress("validation", 1, 1), BEST])
     assert view.progress is None
-    view.read([Progress("validate", 1, 1), step(3)])
+    view.read([Progress("validation", 1, 1), step(3)])
     assert view.progress is None
 
 

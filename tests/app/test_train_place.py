@@ -23,7 +23,7 @@ from tests.helpers.models import write_small_model
 
 pytestmark = pytest.mark.gui
 
-END = RunFinished("completed", 10, 4, 0.9, 0.8, "/runs/a/best.safetensors", "", 60.0, 0.4)
+END = RunFinished("completed", 10, 4, 0.9, 0.8, "/runs/a/best.safetensors", "", 60.0)
 JUDGED = RunEvaluated(
     "test", (("test", 100, 80), ("lab photos", 60, 57), ("field photos", 40, 23)), 0.4, 0.2, 0.8, 0.7, 0.6,
     ("80 of 100 test photos right.", "The network is not clearly better than the border baseline: nothing shows that "

@@ -36,9 +36,8 @@ def test_training_tells_its_events_as_json_lines(trained):
     assert {"Progress", "RunStarted", "StepDone", "EpochDone", "CheckpointSaved"} <= set(kinds)
     assert events[-1]["model_path"] == str(run / "best.safetensors")
     assert events[-1]["test_accuracy"] > 0.9
-    judged = next(e for e in events if e["event"] == "RunJudged")
-    assert judged["judged_on"] == judged["parts"][0][0] == "test"
-    assert judged["border"] == events[-1]["border_accuracy"]
+    judged = next(e for e in events if e["event"] == "RunEvaluated")
+    assert judged["split"] == judged["parts"][0][0] == "test"
     assert any("Border baseline" in text for text in judged["words"])
 
 

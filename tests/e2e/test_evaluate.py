@@ -32,7 +32,7 @@ def test_evaluate_prints_one_object_and_how_many_photos_the_model_has_learned_fr
     assert figures["macro_f1"] == pytest.approx(sum(c["f1"] for c in figures["per_class"]) / 3)
     rows = read_rows((trained[0] / "split.csv").read_text("utf-8"))
     learned = sum(row["split"] == "train" for row in rows)
-    assert figures["overlap"] == [{"kind": kind, "photos": 36, "learned": learned} for kind in ("judged", "field")]
+    assert figures["overlap"] == [{"kind": kind, "photos": 36, "learned": learned} for kind in ("evaluated", "field")]
     assert figures["not_learned"]["photos"] == 36 - learned
     text = call(*asked, cache=cache).stdout
     assert (

@@ -2,6 +2,7 @@
 
 import json
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from core.data.photo_format import taken_at
 from core.data.photo_groups import (
     LARGEST_BURST,
     LEAF_MAP,
+    describe_sessions,
     find_groups,
     group_by_burst,
     group_by_leaf_map,
@@ -155,8 +157,8 @@ def test_a_burst_is_one_group_classes_do_not_mix_and_endless_ones_are_not_believ
     assert len(np.unique(group_by_burst(taken, labels))) == 3 + LARGEST_BURST + 1
     assert len(np.unique(group_by_burst(taken[:-1], labels[:-1]))) == 3 + 1
     assert len(group_by_burst(np.empty(0, np.int64), np.empty(0, np.int32))) == 0
-    taken = (1000 * np.arange(1, 9)[:, None] + 3 * np.arange(15)).ravel()  # 8 leaves, 15 photos of each
-    assert np.array_equal(group_by_burst(taken, np.zeros(120, np.int32)), np.arange(8).repeat(15))
+    taken = (1000 * np.arange(1, 4)[:, None] + 3 * np.arange(20)).ravel()  # 3 leaves, 20 photos of each
+    assert np.array_equal(group_by_burst(taken, np.zeros(60, np.int32)), np.arange(3).repeat(20))
 
 
 def test_a_run_keeps_leaves_bursts_and_photos_made_of_one_in_one_split(tmp_path):
@@ -174,3 +176,8 @@ def test_a_run_keeps_leaves_bursts_and_photos_made_of_one_in_one_split(tmp_path)
     assert len(np.unique(photos.groups)) == 20
     assert photos.leak.leaked == 0
     assert photos.random_leak.leaked > 0
+    facts = photos.cache.facts.copy()
+    for last, named in ((3601, True), (9000, False)):
+        facts[photos.dataset.labels == 0, 2] = np.linspace(1, last, 30).astype(int)
+        said = describe_sessions(photos.dataset, replace(photos.cache, facts=facts))
+        assert said.startswith("All photos of healthy were taken") is named, "some of rust have no time"

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from core.config import RunConfig
 from core.data.augment import draw_augmentation
 from core.diagnosis import adaptation, place_branch
 from core.diagnosis.adaptation import Adaptation, PlacePhotos, _with_temperatures, adapt_model, read_head, sign_test
@@ -18,6 +19,7 @@ from core.diagnosis.replay import fit_replay, read_replay
 from core.errors import DataError, InputError, ModelFileError
 from core.models import build, initial_weights
 from core.models.options import Options, start
+from core.training.transfer import first_network, read_start
 from tests.helpers.models import predict
 
 CLASSES = ("apple/healthy", "apple/scab", "bean/healthy", "bean/rust")
@@ -229,6 +231,10 @@ def test_joined_logits_are_the_networks_and_the_gated_branchs(tmp_path):
     expected[:, ::3] += opened[:, None] * (branches - head + 0.3)
     assert 0 < opened.min() < opened.max() < 1
     assert predict(read, PIXELS)["logits"] == pytest.approx(expected, abs=1e-4)
+    config, origin = read_start(RunConfig(start=str(tmp_path / "joined.safetensors")))
+    learned = first_network(config, origin, CLASSES[::-1])
+    turned = predict(replace(read, graph=learned.graph, weights=learned.weights), PIXELS)["logits"]
+    assert turned == pytest.approx(expected[:, ::-1], abs=1e-4), "the rows of the branch are reordered too"
 
 
 def test_only_the_layers_of_the_branch_are_trained(monkeypatch):

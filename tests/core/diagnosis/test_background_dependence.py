@@ -55,14 +55,14 @@ def test_the_leaf_itself_is_left_as_it_was():
 
 
 def test_the_words_follow_the_figures():
-    bad = " ".join(BackgroundDependence(100, 0.8, 0.1, 0.98, 0.7, 0.5).sentences())
-    good = " ".join(BackgroundDependence(100, 0.2, 0.1, 0.98, 0.97, 0.97).sentences())
+    bad = " ".join(BackgroundDependence(100, 0.8, 0.1, 0.98, 0.7, 0.5, 0.1).sentences())
+    good = " ".join(BackgroundDependence(100, 0.2, 0.1, 0.98, 0.97, 0.97, 0.1).sentences())
     assert ("reveal the class" in bad, "background: high." in bad) == (True, True)
     assert ("reveal the class" in good, "background: low." in good) == (False, True)
 
 
 def test_few_photos_do_not_show_that_the_dependence_is_low_or_that_a_network_beats_the_border():
-    few, more = (BackgroundDependence(photos, 0.2, 0.1, 1, 1, 1).sentences()[-1] for photos in (34, 35))
+    few, more = (BackgroundDependence(photos, 0.2, 0.1, 1, 1, 1, 0.1).sentences()[-1] for photos in (34, 35))
     assert (dependence.TOO_FEW in few, "background: low." in more) == (True, True), "3.84 / (34 + 3.84) are above 0.1"
     equal = np.random.default_rng(0).binomial(30, 0.6, (1000, 2)).tolist()
     better = [any("points better" in s for s in describe_border(border / 30, 0.1, Subset("", 30, right)))
@@ -72,7 +72,7 @@ def test_few_photos_do_not_show_that_the_dependence_is_low_or_that_a_network_bea
 
 @pytest.mark.parametrize(("photos", "plain", "known"), [(300, 0.25, False), (20, 0.4, False), (300, 0.4, True)])
 def test_at_chance_the_dependence_is_unknown(photos, plain, known):
-    said = BackgroundDependence(photos, 0.2, 0.25, plain, plain, plain).sentences()
+    said = BackgroundDependence(photos, 0.2, 1 - plain, plain, plain, plain, 0.25).sentences()
     assert any("background: low." in s for s in said) is known
     assert any(f"background: {dependence.AT_CHANCE}." in s for s in said) is not known
 
@@ -87,8 +87,9 @@ def test_the_border_is_read_beside_the_accuracy():
 
 
 def test_a_section_that_makes_no_sense_is_left_out():
-    good = BackgroundDependence(100, 0.2, 0.1, 0.98, 0.97, 0.97)
+    good = BackgroundDependence(100, 0.2, 0.1, 0.98, 0.97, 0.97, 0.1)
     assert BackgroundDependence.from_section(asdict(good)) == good
+    assert BackgroundDependence.from_section({k: v for k, v in asdict(good).items() if k != "chance"}) == good
     for bad in (None, {}, {**asdict(good), "border": "high"}, {**asdict(good), "swapped": 7.0},
                 {**asdict(good), "photos": -1}, {**asdict(good), "blurred": float("nan")}):
         assert BackgroundDependence.from_section(bad) is None

@@ -77,8 +77,10 @@ def test_scaling_takes_the_calibration_error_away_and_a_hand_made_case_has_its_e
     # stated 0.8 of which half are right, twice: |0.8 - 0.5|
     got = calibration.measure_reliability(np.array([[0.8, 0.2]] * 4), np.array([0, 0, 1, 1]))
     assert got.error == pytest.approx(0.3)
-    each = calibration.measure_reliability(np.array([[0.8, 0.2]] * 2), np.array([[True, True], [False, False]]))
-    assert (each.error, each.bins) == (got.error, got.bins), "of labels, present and absent"
+    labels = np.array([[True, True, False]] * 2 + [[False] * 3] * 2)
+    each = calibration.measure_reliability(np.array([[0.8, 0.2, 0.01]] * 4), labels)
+    assert (each.error, each.bins) == (got.error, got.bins), "of the labels that are named"
+    assert calibration.measure_reliability(np.full((4, 3), 0.2), labels).bins == ()
     assert [(b.photos, round(b.stated, 6), b.right) for b in got.bins] == [(4, 0.8, 0.5)]
     ends = calibration.measure_reliability(np.array([[1.0, 0.0], [0.5, 0.5], [0.02, 0.02]]), np.zeros(3, int))
     assert [(b.photos, b.stated, b.right) for b in ends.bins] == [(1, 0.02, 1), (1, 0.5, 1), (1, 1, 1)]

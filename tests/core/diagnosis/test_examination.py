@@ -38,6 +38,7 @@ def test_completion_fits_temperatures_by_crop_and_all_it_tells_is_of_these(compl
     at_all = completed.sections["rejection"]["curve"][0]
     assert at_all[1] == pytest.approx(stated.max(axis=1).min())
     assert set(completed.sections) == {CALIBRATION, "rejection", "reading_leaf"}
+    assert completed.sections["reading_leaf"]["chance"] == 15 / 28, "of the leaves: 12 of the 40 photos show none"
     stale = replace(completed, temperature=9.0, class_temperatures=(1.0, 2.0, 3.0), sections={}, extra={})
     again = complete_model(stale, squares(40, 0), seen)
     assert (again.temperature, again.class_temperatures) == (completed.temperature, completed.class_temperatures)

@@ -27,6 +27,8 @@ def test_figures_of_five_photos():
     assert metrics.find_correct(logits, labels, 0.5).tolist() == [True, True, True, False, True]
     one = metrics.compute_metrics(logits, np.zeros(5, int), ("a", "b", "never"))
     assert "\nb           0      0.0 %       –  0.000" in describe_text(Evaluation(one), ""), "its F1 is in the mean"
+    one = metrics.compute_metrics(logits, np.full(5, 2), ("a", "b", "never"))
+    assert "\nnever       5          –   0.0 %  0.000" in describe_text(Evaluation(one), ""), "of no prediction"
     two = metrics.compute_metrics(np.array([[2, -1], [1, 1]]), np.eye(2, dtype=bool), "ab")
     assert compare_text("xy", [Evaluation(two)] * 2, "").startswith("All labels right on photos, mean and standard "
         "deviation over 2 models: 50.0 ± 0.0 %, mean F1 0.833 ± 0.000, mean average precision 1.000")  # fmt: skip
@@ -123,7 +125,7 @@ CLASSES = ("background/none", "bean/healthy", "bean/rust")
 ALONE = np.arange(6)
 
 
-def test_photos_of_leaves_are_told_apart_by_place():
+def test_photos_of_leaves_are_told_apart_by_place_and_the_words_say_what_that_means():
     labels = np.array([1, 1, 2, 2, 0, 1])
     right = np.array([True, True, False, True, True, True])
     parts = metrics.subsets_by_setting(right, labels, CLASSES, ["lab", "lab", "field", " field ", "field", ""], ALONE)
@@ -133,9 +135,6 @@ def test_photos_of_leaves_are_told_apart_by_place():
     assert metrics.subsets_by_setting(right, labels, CLASSES, [""] * 6, ALONE) == ()
     (whole,) = metrics.subsets_by_setting(right[:2], labels[:2], CLASSES, ["lab", "lab"], ALONE[:2])
     assert whole.name == "lab photos", "as in a run, whose photos have no class without a leaf"
-
-
-def test_the_words_say_what_the_places_mean():
     lab, field = metrics.Subset("lab photos", 100, 99), metrics.Subset("field photos", 50, 30)
     both = metrics.describe_subsets((lab, field))
     assert "lab photos 99.0 % (99 of 100" in both

@@ -31,13 +31,14 @@ def test_every_section_of_the_file_is_told(model):
     full = replace(model, sections={
         DATA: {"sources": ["Photos of beans."], "weaknesses": [7, "Only one farm."]}, "calibration": {"error": 0.012},
         TEST: {"note": "On the test split.", "parts": [{**row, "name": "all"}], "macro_f1": 0.9,
-               "classes": [{**row, "precision": 0.9, "f1": 0.925}]},
+               "classes": [{**row, "precision": 0.9, "f1": 0.925}, {**row, "predicted": 0, "precision": 0, "f1": 0}]},
         "rejection": {"score": "energy", "far": 1.0, "no_leaf_class": -1, "no_leaf": 1.0,
                       "curve": [[1.0, 0.2, 0.95, 0.0], [0.98, 0.6, 0.99, 0.01]]},
         "reading_leaf": {"photos": 9, "border": 0.8, "commonest": 0.5, "plain": 0.95, "blurred": 0.9, "swapped": 0.7},
     })  # fmt: skip
     card = render_card(full, "Beans")
-    assert "| bean/rust | 40 | 95.0\u00a0% | 83.0–99.0\u00a0% | 90.0\u00a0% | 0.925 |" in card
+    assert "| bean/rust | 40 | 95.0\u00a0% | 83.0–99.0\u00a0% | 90.0\u00a0% | 0.925 |\n" in card
+    assert "83.0–99.0\u00a0% | – | 0.000 |" in card, "the precision of no prediction"
     assert "98\u00a0% of the validation photos have a high enough confidence; 99.0\u00a0% of these" in card
     assert "predictions are correct, and 1.0\u00a0%" in card
     assert "error: 1.2 points" in card

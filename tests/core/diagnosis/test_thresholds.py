@@ -148,17 +148,12 @@ def f1_at(stated, truth, threshold):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_no_threshold_has_a_higher_f1(seed):
+def test_no_threshold_has_a_higher_f1_and_average_precision_is_the_sum_over_all(seed):
     stated, truth = draw(seed)
     best = f1_at(stated, truth, rejection.best_threshold(stated, truth))
     assert best == max(f1_at(stated, truth, at) for at in np.arange(0, 1.01, 0.01))
     assert rejection.best_threshold(stated, truth & False) == 0.5
     assert rejection.best_threshold(np.array([0.7, 0.9, 0.8]), np.array([True, True, False])) == pytest.approx(0.35)
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_average_precision_is_the_sum_over_the_thresholds(seed):
-    stated, truth = draw(seed)
     points = [((stated >= at) & truth, stated >= at) for at in sorted(set(stated), reverse=True)]
     recalls = [0.0, *(found.sum() / truth.sum() for found, _ in points)]
     steps = [(now - before) * found.sum() / said.sum()
@@ -175,6 +170,8 @@ def test_metrics_count_label_by_label_and_photo_by_photo():
     assert figures.macro_f1 == pytest.approx(0.75)
     assert describe_accuracy(figures, "test").startswith("All labels right on 50.0 %: 2 of 4 test photos")
     assert sigmoid(np.array([-1e4, 0.0, 1e4])).tolist() == [0.0, 0.5, 1.0]
+    saturated = compute_metrics(np.array([[50.0], [40.0]]), np.array([[True], [False]]), ("a/rust",)).several
+    assert saturated.average_precision == 1, "both probabilities are 1, their order is still right"
 
 
 def test_the_verdict_is_all_labels_above_their_thresholds():

@@ -25,7 +25,7 @@ def model():
     return small_model(side=32, network="mobilenetv2", learned=record_photos(content(*range(100))))
 
 
-def test_photos_are_known_again_by_the_first_eight_bytes_of_their_hash():
+def test_photos_are_known_again_by_eight_bytes_of_their_hash_and_a_record_without_those_before_is_incomplete():
     (mark,) = record_photos(content("x")).marks.tolist()
     assert f"{mark:016x}" == hashlib.sha256(b"x").hexdigest()[:16]
     learned = record_photos(content(*range(50), 7, 8))
@@ -33,24 +33,12 @@ def test_photos_are_known_again_by_the_first_eight_bytes_of_their_hash():
     assert learned.knows(content(3, 50, 49, 51)).tolist() == [True, False, True, False]
     assert not learned.knows(content()).size
     assert learned.whole
-
-
-def test_what_came_before_counts_and_what_is_not_said_makes_the_record_incomplete():
     first = record_photos(content(1, 2))
     second = record_photos(content(3), (first,))
     assert second.knows(content(1, 2, 3, 4)).tolist() == [True, True, True, False]
     assert second.whole
     assert not record_photos(content(3), (None,)).whole
     assert not record_photos(content(4), (record_photos(content(3), (None,)),)).whole
-
-
-def test_the_record_of_a_hundred_photos_takes_a_kilobyte(model, tmp_path):
-    path = tmp_path / "m.safetensors"
-    write_model(path, model)
-    with_record = path.stat().st_size
-    write_model(path, replace(model, learned=None))
-    assert read_model(path).learned is None
-    assert 800 <= with_record - path.stat().st_size < 1100
 
 
 @pytest.mark.parametrize("marks", [
@@ -90,7 +78,7 @@ def test_what_is_known_is_said_in_numbers_and_words():
     assert describe_overlap("old", learned, overlap) == (
         "Data leakage: old was trained on 2 of the 3 validation photos. The accuracy on them is too high.",
     )
-    assert describe_overlap("old", learned, overlap[1:]) == ("old was trained on none of the 2 evaluated photos.",)
+    assert "old was trained on none of the 2 evaluated files." in describe_overlap("old", learned, overlap[1:])[0]
     (_, more) = describe_overlap("old", replace(learned, whole=False), overlap)
     assert "there may be more data leakage" in more
     assert measure_overlap(None, judged) is None

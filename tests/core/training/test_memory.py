@@ -90,7 +90,7 @@ def phase_of(event: Event) -> str:
         return "tests of the final model"
     if isinstance(event, StepDone):
         return "training"
-    return "validation" if isinstance(event, Progress) and event.stage == "validate" else ""
+    return "validation" if isinstance(event, Progress) and event.stage == "validation" else ""
 
 
 def measure_peaks(config: RunConfig, last: type[Event]) -> dict[str, int]:

@@ -65,7 +65,8 @@ def data():
     figures = compute_metrics(logits, labels, ("<rust>", "healthy"))
     places = Subset("lab photos", 4, 4), Subset("field photos", 4, 3)
     result = Evaluation(figures, "test photos", places, calibration_error=0.02, chance_error=0.013)
-    evaluation = RunEvaluation("test", result, Baseline(0.4, 0.5), BackgroundDependence(8, 0.4, 0.5, 0.9, 0.8, 0.7))
+    reading = BackgroundDependence(8, 0.4, 0.5, 0.9, 0.8, 0.7, 0.5)
+    evaluation = RunEvaluation("test", result, Baseline(0.4, 0.5), reading)
     bins = [{"photos": 8, "stated": 0.8, "right": 0.9}]
     curve = [[1.0, 0.2, 0.9, 0.0], [0.5, 0.6, 1.0, 0.4]]
     model = small_model(figures.classes, sections={
@@ -169,14 +170,12 @@ def test_a_browser_without_network_shows_the_page(data, tmp_path):
 
 
 FIGURES = Metrics(("rust", "healthy"), ((8, 2), (1, 9)), 0.5)
-BASELINE = Baseline(0.6, 0.5)
-READING = BackgroundDependence(20, border=0.6, commonest=0.5, plain=0.85, blurred=0.8, swapped=0.7)
 
 
-def test_an_event_tells_every_figure_that_was_measured_and_of_others_none():
-    told = RunEvaluation("test", Evaluation(FIGURES), BASELINE, READING).to_event()
-    assert (told.border, told.commonest, told.plain, told.blurred, told.swapped) == (0.6, 0.5, 0.85, 0.8, 0.7)
-    assert told.parts[0] == ("test", 20, 17)
+def test_an_event_tells_every_figure_that_was_measured_and_of_others_none(data):
+    told = data.evaluation.to_event()
+    assert (told.border, told.commonest, told.plain, told.blurred, told.swapped) == (0.4, 0.5, 0.9, 0.8, 0.7)
+    assert told.parts[0] == ("test", 8, 7)
     told = RunEvaluation("test", Evaluation(FIGURES)).to_event()
     assert {told.border, told.commonest, told.plain, told.blurred, told.swapped} == {None}
 
@@ -188,6 +187,8 @@ def test_figures_on_photos_that_chose_the_epoch_and_figures_of_guessing_say_so(d
     guessed = RunEvaluation("validation", Evaluation(replace(FIGURES, confusion=((7, 3), (7, 3)))), Baseline(0.1, 0.45))
     assert guessed.words()[1:3] == guessed.cautions() == (GUESS_NOTE.format(percent=45), VALIDATION_NOTE)
     assert "points better than the border" not in " ".join(guessed.words())
+    few = RunEvaluation("test", Evaluation(Metrics(("a", "b"), ((1, 0), (1, 0)), 0.5)), Baseline(1.0, 0.5))
+    assert "reveal the class" not in " ".join(few.words()), "of two photos, also where the network guesses"
     assert all(note.split(" (")[0] in render_report(replace(data, evaluation=guessed)) for note in guessed.cautions())
 
 

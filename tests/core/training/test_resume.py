@@ -69,7 +69,7 @@ def test_a_stop_during_validation_loses_nothing(tiny, monkeypatch, minutes):
     whole, parted, commands = tiny("whole", minutes=minutes), tiny("parted", minutes=minutes), Commands()
     train(whole)
     for event in Trainer(parted).run(commands):
-        if isinstance(event, Progress) and event.stage == "validate":
+        if isinstance(event, Progress) and event.stage == "validation":
             commands.stop()
     assert event.reason == "stopped"
     train(parted, resume=True)

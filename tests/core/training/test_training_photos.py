@@ -71,7 +71,7 @@ def test_a_file_knows_its_training_photos_the_same_split_leaves_no_doubt_and_wha
     assert learned.whole
     split = str(Path(first.out) / SPLIT)
     assert doubts(tiny("second", epochs=1, start=first.out, split=split)) == [
-        "first was trained on none of the 10 evaluated photos."
+        "first was trained on none of the 10 evaluated files. A photo that was saved again is another file."
     ]
     third = tiny("third", epochs=1, seed=5, start=first.out)
     train(third)
@@ -99,7 +99,7 @@ def test_a_file_without_a_record_cannot_be_measured_and_its_heirs_say_so(tiny, t
     assert doubt.startswith("old.safetensors does not record its training photos")
     assert not read_model(Path(second.out)).learned.whole
     (first_said, second_said) = doubts(tiny("third", epochs=1, start=second.out, split=str(Path(second.out) / SPLIT)))
-    assert "none of the 10 evaluated photos" in first_said
+    assert "none of the 10 evaluated files" in first_said
     assert "there may be more data leakage" in second_said
 
 
