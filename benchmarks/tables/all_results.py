@@ -47,15 +47,15 @@ def results_with_rows() -> dict[str, dict[str, Any]]:
 
 
 def overview() -> str:
-    """Every result file with rows: its date, commit, and lowest and highest ratio."""
+    """Every result file with rows: its date, and lowest and highest ratio."""
     rows = []
     for name, result in results_with_rows().items():
         ratios = [row["ratio"] for row in result["rows"] if row.get("ratio") is not None]
         rows.append([
-            name, f"{result['date'][:10]}, {result['commit'][:7]}",
+            name, result["date"][:10],
             f"{min(ratios):.2f}–{max(ratios):.2f}" if ratios else "",
         ])  # fmt: skip
-    return markdown_table(["result", "date, commit", "ratios"], rows)
+    return markdown_table(["result", "date", "ratios"], rows)
 
 
 TABLES: dict[str, Callable[[], str]] = {"results": overview}
