@@ -2,9 +2,8 @@
 
     python -m benchmarks.cpu_train_step [--rounds 7] [--only TEXT]
 
-PyTorch is given channels_last, for inference also compiled and frozen. That is its best: its default
-layout takes 1.3 to 1.6 times as long, and compiled training twice as long (both measured before). All
-see photos of one size; ours also turns them from uint8 to floats in its step, PyTorch gets floats.
+PyTorch is given channels_last, for inference also compiled and frozen: its default layout and compiled training were
+slower. All see photos of one size; ours also turns them from uint8 to floats in its step, PyTorch gets floats.
 """
 
 from __future__ import annotations

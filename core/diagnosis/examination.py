@@ -140,7 +140,7 @@ class Examiner:
         return self._examine_square(photo, severity, box, regions, prediction)
 
     def _examine_leaves(self, rgb: Array) -> Examination | None:
-        """The worst finding, with masks of all leaves; None if fewer than two are found."""
+        """The photo's diagnosis (`count_findings`) with masks of all leaves; None if fewer than two are found."""
         self._detector = self._detector or self._open_detector()
         found, side = choose_leaves(self._detector.find(rgb), rgb.shape), self.model.source_side
         if len(found) < 2:
