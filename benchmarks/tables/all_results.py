@@ -29,7 +29,7 @@ def measured(row: dict[str, Any]) -> str:
 
 
 def command(name: str, result: dict[str, Any]) -> str:
-    """The command that a result states, else that of the longest module whose name begins the file's."""
+    """The command that a result states; older ones: that of the longest module whose name begins the file's."""
     plain = name.replace("-", "_")
     modules = ["", *(path.stem for path in MODULES.glob("*.py") if plain.startswith(path.stem))]
     return str(result.get("command", f"python -m benchmarks.{max(modules, key=len)}"))
