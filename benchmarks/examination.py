@@ -1,4 +1,4 @@
-"""Time of one examination: from the file to verdict, class maps, masks and percentage.
+"""Time of one examination: from the file to verdict, masks and diseased share.
 
     python -m benchmarks.examination [resources/models/leaves.safetensors] [--photos $LEAFCLINIC_DATA/leaves]
 

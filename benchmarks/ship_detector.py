@@ -131,6 +131,8 @@ UNBOXED: Final = Path(__file__).with_name("strawberry_leaves.json")
 """Leaves that the source leaves without a box, boxed by hand, for training only."""
 FOREGROUND: Final = Path(__file__).with_name("foreground_leaves.json")
 """Leaves in the foreground of bean and apple photos, boxed by hand."""
+HIDDEN: Final = 64
+"""Filters of the two convolutions behind the base."""
 COUNT: Final = 1400
 """Leaves that are cut out; of scenes and foliage half and a quarter as many."""
 _pools: Pools
@@ -300,14 +302,12 @@ def make_parser() -> argparse.ArgumentParser:
     training.add_argument("--last", default="features.12", help="last layer of it that is used")
     training.add_argument("--frozen", default="", help="last layer of it that is not trained")
     training.add_argument("--side", type=int, default=320)
-    training.add_argument("--hidden", type=int, default=64)
     training.add_argument("--steps", type=int, default=4000)
     training.add_argument("--seconds", type=float, default=0, help="end after this time instead")
     training.add_argument("--batch", type=int, default=16)
     training.add_argument("--rate", type=float, default=1e-3)
     training.add_argument("--seed", type=int, default=0)
     training.add_argument("--device", default="cpu")
-    training.add_argument("--threads", type=int, default=1)
     training.add_argument("--workers", type=int, default=1)
     averaging = commands.add_parser("mean", help="the mean of the weights of detectors trained alike")
     averaging.add_argument("detectors", type=Path, nargs="+")
@@ -331,7 +331,7 @@ def read_base(path: Path) -> ModelFile | Imported:
 
 def train_detector(options: argparse.Namespace) -> None:
     base = read_base(find_model(Path(options.base)))
-    graph, wide = (detector_graph(base.graph, options.side, options.last, options.hidden, channels)
+    graph, wide = (detector_graph(base.graph, options.side, options.last, HIDDEN, channels)
                    for channels in (len(CHANNELS), WIDTH))  # fmt: skip
     wide = training_graph(wide)
     start = read_model(options.start).weights if options.start else base.weights
@@ -343,7 +343,7 @@ def train_detector(options: argparse.Namespace) -> None:
     made = itertools.chain([next(made)], made)  # workers begin while kernels are compiled
     for step, loss, trained in train(graph, wide, weights, made, steps=options.steps, seconds=options.seconds,
                                      batch=options.batch, rate=options.rate, device=options.device,
-                                     threads=options.threads, frozen=frozen):  # fmt: skip
+                                     threads=1, frozen=frozen):  # fmt: skip
         print(f"{options.out.stem} step {step}: loss {loss:.3f}", flush=True)
         if trained:
             model = ModelFile(graph, trained, CHANNELS, options.side, name="LeafClinic leaf detector", date=today(),
