@@ -6,7 +6,8 @@
 
 Each crop is trained with the preset `transfer` from the shipped model `small`, which knows the other crops, and from
 scratch with the presets `gpu` and `tomato-cpu`. Own photos, leaves of other crops, unknown crops and scenes without a
-leaf are validation photos. Reads no test split.
+leaf are validation photos. Reads no test split. On an H200, twelve trainings side by side took
+four minutes.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@
         [--train-layers last]
 
 Of each class's photos for training 4 in 5 are learned and the rest validates; all photos of the test split (or, while
-recipes are tried, of the validation split: `--evaluate-on val`) measure the end. Time is that of the whole run.
+recipes are tried, of the validation split: `--evaluate-on val`) measure the end. Time is that of the whole run. On two
+cores, a seed of citrus took 100 s from a SqueezeNet and from scratch, 141 s from `leaves` alone.
 """
 
 from __future__ import annotations
