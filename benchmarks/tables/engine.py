@@ -39,8 +39,8 @@ def gpu_steps() -> str:
     result = read("gpu-train-step-nvidia-h200")
     rows = [[described(row["name"]), *compared(row), figure(row["floor"])] for row in result["rows"]]
     head = [f"{machine(result)}, ms", "ours", "best peer", "ratio", "floor"]
-    floor = "The floor is the sum over the kernels of the time that their bytes or operations need at the GPU's peak."
-    return f"{markdown_table(head, rows)}\n\n{floor}"
+    floor = "the floor is the sum over the kernels of the time that their bytes or operations need at the GPU's peak."
+    return f"{markdown_table(head, rows)}\n\nOf {result['date'][:10]}; {floor}"
 
 
 SUMMARY: Sequence[tuple[str, str]] = (
@@ -76,7 +76,8 @@ def algorithms() -> str:
     result, name = read("network-nvidia-h200"), "squeezenet1_0"
     times = result["algorithms"][f"{name} iteration"]
     cells = [[shown, figure(times[way]), figure(times["cuda naive"] / times[way])] for way, shown in LEVELS.items()]
-    return markdown_table([f"{name}, forward and backward, batch {result['batch']}", "ms", "speed-up"], cells)
+    table = markdown_table([f"{name}, forward and backward, batch {result['batch']}", "ms", "speed-up"], cells)
+    return f"{table}\n\nOf {result['date'][:10]}."
 
 
 def candidate_worth() -> str:
