@@ -2,9 +2,8 @@
 
     python -m benchmarks.cpu_train_step [--rounds 7] [--only TEXT]
 
-PyTorch is given channels_last, for inference also compiled and frozen. That is its best: its default
-layout takes 1.3 to 1.6 times as long, and compiled training twice as long (both measured before). All
-see photos of one size; ours also turns them from uint8 to floats in its step, PyTorch gets floats.
+PyTorch is given channels_last, for inference also compiled and frozen: its default layout and compiled training were
+slower. All see photos of one size; ours also turns them from uint8 to floats in its step, PyTorch gets floats.
 """
 
 from __future__ import annotations
@@ -154,9 +153,7 @@ def measure(case: str, workers: dict[str, Worker], rounds: int) -> tuple[Row, di
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=7, help="turns of every program (default 7)")
-    parser.add_argument("--only", default="", help="only cases whose name contains this text")
-    parser.add_argument("--machine", default="", help="short name of this machine in the file name")
-    parser.add_argument("--no-file", action="store_true", help="print only")
+    parser.add_argument("--only", default="", help="print only cases whose name contains this text")
     parser.add_argument("--serve", choices=tuple(WORKERS), help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.serve:
@@ -175,8 +172,8 @@ def main() -> None:
             print(f"{row.name}: ours {row.ours} ms, {row.peers}, {row.ratio}x, best {best[case]}", flush=True)
     for worker in workers.values():
         worker.close()
-    if not chosen.no_file and not chosen.only:
-        write_results("cpu_train_step", rows, chosen.machine, best_ms=best)
+    if not chosen.only:
+        write_results("cpu_train_step", rows, best_ms=best)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Evaluate a model on photos never seen: accuracy, calibration, coverage, rejection, robustness, masks, time.
+"""Evaluate a model on photos never seen: accuracy, calibration, coverage, rejection, robustness.
 
     python -m benchmarks.diagnosis resources/models/leaves.safetensors joined --split test --card
 
@@ -21,7 +21,6 @@ import cv2
 import numpy as np
 
 from benchmarks.auroc import auroc
-from benchmarks.examination import examination_times
 from benchmarks.model_card import render_card
 from benchmarks.pack_photos import chosen_rows
 from benchmarks.record import commit
@@ -209,18 +208,11 @@ def main() -> None:
     parser.add_argument("--split", choices=tuple(SPLITS), default="val")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--robust", action="store_true", help="also the answers on changed photos (six times as long)")
-    parser.add_argument("--time", action="store_true", help="also the time of one examination (machine alone)")
     parser.add_argument("--card", action="store_true", help="write the figures into the model and its card")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     model = read_model(options.model)
     figures = measure(model, options.photos, options.split, options.robust, options.device)
-    if options.time:
-        rows = chosen_rows(options.photos / "manifest.csv", [options.split])[::40]
-        times = examination_times(model, [str(options.photos / row["path"]) for row in rows])
-        figures["examination_milliseconds"] = {
-            "median": float(np.median(times)), "p95": float(np.quantile(times, 0.95)), "photos": len(times),
-        }  # fmt: skip
     figures["machine"] = {"cpu": platform.processor() or platform.machine(), "python": platform.python_version()}
     figures["commit"] = commit()
     if options.card:

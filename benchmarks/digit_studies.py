@@ -163,8 +163,7 @@ def main() -> None:
     folder = Path(os.environ["LEAFCLINIC_DATA"]) / "mnist"
     digits = read_digits(folder, "train"), read_digits(folder, "t10k")
     for part in options.parts:
-        write_results(f"digits_{part}", list(PARTS[part](*digits, options.device)), options.machine,
-                      command=f"python -m benchmarks.digit_studies --parts {part}")  # fmt: skip
+        write_results(f"digits_{part}", list(PARTS[part](*digits, options.device)), options.machine)
 
 
 if __name__ == "__main__":

@@ -78,14 +78,13 @@ def implementations(digits: Digits, test: Digits) -> Iterator[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--machine", default="")
     options = parser.parse_args()
     folder = Path(os.environ["LEAFCLINIC_DATA"]) / "mnist"
     digits, test = read_digits(folder, "train"), read_digits(folder, "t10k")
     rows: list[Row] = []
     for part in (sweep(digits, test, options.device), implementations(digits, test)):
         rows += part
-        write_results("digit_sweeps", rows, options.machine)
+        write_results("digit_sweeps", rows)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What eight bits cost: the shipped model in float32 and in eight bits on the whole validation split.
+"""What eight bits cost: a model in float32 and in eight bits on the whole validation split.
 
     python -m benchmarks.eight_bit [resources/models/leaves.safetensors] [--photos $LEAFCLINIC_DATA/leaves]
 
-Ranges come from training photos; eight bits are simulated by the reference ops (5 minutes on two cores), and the file
-is compared with onnxruntime on some photos.
+Ranges come from training photos; eight bits are simulated by the reference ops (5 minutes on two cores for
+SqueezeNet 1.1), and the file is compared with onnxruntime on some photos.
 """
 
 from __future__ import annotations

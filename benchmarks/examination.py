@@ -1,10 +1,10 @@
-"""Time of one examination: from the file to verdict, class maps, masks and percentage.
+"""Time of one examination: from the file to verdict, masks and diseased share.
 
     python -m benchmarks.examination [resources/models/leaves.safetensors] [--photos $LEAFCLINIC_DATA/leaves]
 
 Takes 64 photos of the validation split, spread over crops, and 12-megapixel photos composed of several leaves, in which
 five are found and diagnosed. The median and the 95th percentile go to benchmarks/results. Run it on a machine that does
-nothing else.
+nothing else: it takes 35 s of processor time.
 """
 
 from __future__ import annotations

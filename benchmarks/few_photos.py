@@ -3,7 +3,7 @@
     python -m benchmarks.few_photos
 
 Only part `field_train` of the photos in $LEAFCLINIC_DATA/field is read, split by group. Without steps fitted to the
-number of photos, this run stayed at chance: 25.9 %.
+number of photos, this run stayed at chance.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ once.
 
 A diagnosis counts from the moment when the window is drawn, with the shipped model and an empty folder of compiled
 kernels. A training counts from the start of its process, the imports included; its photos are drawn beforehand. Later
-starts find the kernels of the first.
+starts find the kernels of the first. It takes a minute of processor time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a network costs in interpreted Python: loops over the outputs, with one NumPy product per window.
 
 A few outputs of every convolution and max pooling are timed, and the whole is extrapolated from these: nobody waits ten
-minutes for one iteration. Processor time, one thread.
+minutes for one iteration. Processor time, one thread. It takes a few seconds.
 
     python -m benchmarks.interpreted_loops
 """

@@ -17,7 +17,7 @@ DIRECTIONS = ("forward", "backward_input", "backward_weight")
 
 def draw_all() -> None:
     """Write every picture."""
-    gpu, digits, ways = read("kernels-h200"), read("mnist-h200"), read("convolutions-intel-xeon-processor-2")["rows"]
+    gpu, digits, cpu = read("kernels-h200"), read("mnist-h200"), read("core_scaling-intel-xeon-processor-2")
     algorithms, peers = gpu["algorithms"], {row["name"]: row["peers"] for row in gpu["rows"]}
     conv = {f"{way}, {direction}": ms for direction in DIRECTIONS for way, ms in
             {**algorithms[f"conv2d {direction} {LAYER}"], **peers[f"conv2d {direction} {LAYER}"]}.items()}
@@ -35,8 +35,8 @@ def draw_all() -> None:
     bars("digits", "digits wrong of 10,000", "digits", {
         row["name"].split()[1]: round(1e4 * (1 - row["ours"] / 100)) for row in digits["rows"] if row["unit"] == "%"})
     bars("lesson-cpu", "the small CNN, one iteration on the CPU", "ms", {
-        row["name"].removeprefix("lesson cnn iteration "): row["ours"] for row in ways
-    } | {f"b{batch} PyTorch": torch_of(ways, batch) for batch in (32, 64)})
+        f"{way}, batch {batch}": ms for batch in (32, 64)
+        for way, ms in cpu["algorithms"][f"lesson cnn iteration b{batch}, 2 cores"].items()})
     draw_single()
     for device in ("cpu", "cuda"):
         draw_sweep(device)
@@ -52,10 +52,6 @@ def draw_single() -> None:
     bars("single-cpu", "one convolution on the CPU, forward", "ms", {
         f"{way}, {name}": ms for name in chosen
         for way, ms in {**results["algorithms"][name], "PyTorch": peers[name]}.items() if way != "reference"})
-
-
-def torch_of(rows: Sequence[Mapping[str, Any]], batch: int) -> float:
-    return next(float(row["peers"]["torch"]) for row in rows if f" b{batch} " in row["name"])
 
 
 def products(

@@ -10,6 +10,7 @@ on validation leaves of all other classes; also of the first two networks side b
 `--outliers`: the first network is trained further on its own photos and on outliers, whose target is the same
 probability for each class (Hendrycks et al., "Deep anomaly detection with outlier exposure", 2019): generated pictures,
 or photos of other crops that are never evaluated here. Reads no test split.
+On two H200, twelve trainings at once, a seed takes six and a half minutes.
 """
 
 from __future__ import annotations

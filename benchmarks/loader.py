@@ -102,11 +102,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default=str(leaves) if leaves.is_file() else "", help="folder or manifest")
     parser.add_argument("--where", action="append", default=[], help="column=value")
-    parser.add_argument("--machine", default="", help="short name of this machine for the file")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         data = options.data or str(write_demo(Path(folder) / "demo", photos_per_class=250, side=SIDE))
-        write_results("loader", measure(data, tuple(options.where)), options.machine)
+        write_results("loader", measure(data, tuple(options.where)))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 """Digits: what each preset reaches on MNIST's 10,000 test digits, how long it takes, and photographed digits.
 
     LEAFCLINIC_DATA=... python -m benchmarks.mnist [--device cuda] [--recipes cnn,mlp,classic,classic-sigmoid]
+
+The recipes `cnn` and `mlp` take under three minutes on two cores.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ WANTED = {"cnn": 99.0, "mlp": 98.0}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--machine", default="")
     parser.add_argument("--recipes", default=",".join(RECIPES))

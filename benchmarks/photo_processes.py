@@ -5,6 +5,7 @@
 The peer calls the same functions without a process: read the file, hash it (only where many photos fill a cache), check
 it and decode it. Both run interleaved, in as many threads or processes as there are cores. Camera photos are made here:
 12 megapixels, JPEG. "first photo" is a process's start, "as shown" the whole photo in the size that the window shows.
+It takes 20 s of processor time.
 """
 
 from __future__ import annotations

@@ -11,9 +11,7 @@ result is compared with the library's before it is timed. Rows give the median a
 from __future__ import annotations
 
 import argparse
-import shlex
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -133,8 +131,7 @@ def main() -> None:
         values = [ratio for ratio, _ in all_of_it]
         for row, value in (("median", statistics.median(values)), ("worst", min(values))):
             rows.append(make_row(f"{name}, {row}", value, {"library": 1.0}, "x"))
-    command = shlex.join(["python", "-m", "benchmarks.random_shapes", *sys.argv[1:]])
-    write_results(options.name, rows, options.machine, command=command, shapes={k: sorted(v) for k, v in found.items()})
+    write_results(options.name, rows, options.machine, shapes={k: sorted(v) for k, v in found.items()})
 
 
 if __name__ == "__main__":

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import platform
+import shlex
 import subprocess
 import sys
 from collections.abc import Collection, Mapping, Sequence
@@ -72,6 +74,7 @@ def write_results(
         "versions": found,
         "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": command(),
         **more,
         "rows": written,
     }
@@ -140,6 +143,16 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def command() -> str:
+    """The command line of this process: of an absolute path only what is below LEAFCLINIC_DATA, or its name."""
+    data, words = os.environ.get("LEAFCLINIC_DATA") or os.devnull, ["python"]
+    for path in map(Path, sys.orig_argv[1:]):
+        inside = path.is_relative_to(data)
+        words.append(f"$LEAFCLINIC_DATA/{path.relative_to(data)}" if inside else
+                     shlex.quote(path.name if path.is_absolute() else str(path)))  # fmt: skip
+    return " ".join(words)
 
 
 def commit() -> str:

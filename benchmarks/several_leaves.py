@@ -122,7 +122,7 @@ def words_of(predictor: Predictor, rgb: Array, found: Sequence[FoundLeaf]) -> tu
 
 
 def answer(words: Sequence[str]) -> str:
-    """The answer for a photo: the worst finding."""
+    """The diagnosis of a photo from those of its leaves."""
     known = [word for word in words if word != NO_LEAF]
     return count_findings(known)[0][0] if known else NO_LEAF
 

@@ -5,7 +5,8 @@
 
 Wheat and potato have masks of leaf and lesions: the error is in points of the leaf's area. The other crops have lesions
 only: overlap of the lesions, and error in points of the photo. A photo without a lesion in both masks is not counted
-in the overlap. On a healthy leaf all area that is found diseased is error.
+in the overlap. On a healthy leaf all area that is found diseased is error. Validation photos take
+7 s of processor time.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     python -m benchmarks.timing_cost [--device cuda]
 
-Steps as the trainer takes them, sampled as the trainer samples them (`core.training.kernel_timing`).
+Steps as the trainer takes them, sampled as the trainer samples them (`core.training.kernel_timing`). On the CPU it
+takes 25 s of processor time.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@
         [--train-layers last]
 
 Of each class's photos for training 4 in 5 are learned and the rest validates; all photos of the test split (or, while
-recipes are tried, of the validation split: `--evaluate-on val`) measure the end. Time is that of the whole run.
+recipes are tried, of the validation split: `--evaluate-on val`) measure the end. Time is that of the whole run. On two
+cores, a seed of citrus took 100 s from a SqueezeNet and from scratch, 141 s from `leaves` alone.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ GAIN = 10.0
 """Points of accuracy that learned weights must bring."""
 LIMIT = 180.0
 """Seconds that the run may take on two cores."""
+FROM_SCRATCH = {"model": "squeezenet1_1_bn", "image_size": 224, "train_layers": "all", "learning_rate": 1e-3}
 
 
 def write_small_set(source: Path, crop: str, each: int, split: str, target: Path) -> None:
@@ -67,10 +69,7 @@ def measure(options: argparse.Namespace, seed: int) -> tuple[float, float, float
         print(f"seed {seed}: from {Path(options.start).name} {learned:.1f} % in {seconds:.0f} s", flush=True)
         if options.without_scratch:
             return learned, seconds, float("nan"), float("nan")
-        scratch, other = train(from_dict({
-            **common, "model": options.scratch_model, "image_size": options.scratch_size, "train_layers": "all",
-            "learning_rate": options.scratch_rate,
-            "out": f"{folder}/scratch"}))
+        scratch, other = train(from_dict({**common, **FROM_SCRATCH, "out": f"{folder}/scratch"}))
         print(f"seed {seed}: from scratch {scratch:.1f} % in {other:.0f} s", flush=True)
         return learned, seconds, scratch, other
 
@@ -99,9 +98,6 @@ def main() -> None:
     parser.add_argument("--input-normalization", default="auto")
     parser.add_argument("--train-layers", default="", help="instead of the preset's")
     parser.add_argument("--preset", default="transfer")
-    parser.add_argument("--scratch-model", default="squeezenet1_1_bn")
-    parser.add_argument("--scratch-size", type=int, default=224)
-    parser.add_argument("--scratch-rate", type=float, default=1e-3, help="learning rate from scratch")
     parser.add_argument("--each", type=int, default=50)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--evaluate-on", choices=("val", "test"), default="val")

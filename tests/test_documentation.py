@@ -34,9 +34,8 @@ def options():
 def test_what_a_page_names_is_there(page, options):
     text = page.read_text("utf-8")
     named = re.findall(r"`((?:app|benchmarks|core|datasets|docs|packaging|resources|tests)/[\w./-]*)(?::(\w+))?`", text)
-    folders = [name for name, _ in named]
     links = [page.parent / link for link in re.findall(r"\]\(([^)#:]+)\)", text)]
-    assert not [str(path) for path in [*(ROOT / name for name in folders), *links] if not path.exists()]
+    assert not [str(path) for path in [*(ROOT / name for name, _ in named), *links] if not path.exists()]
     assert not [f"{name}:{inside}" for name, inside in named if inside
                 and not re.search(rf"^\s*(?:def|class) {inside}\b", (ROOT / name).read_text("utf-8"), re.M)]
     modules = [ROOT / name.replace(".", "/") for name in re.findall(r"-m ((?:app|benchmarks|core)[\w.]*)", text)]

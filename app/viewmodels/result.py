@@ -35,8 +35,8 @@ class PhotoResult:
     class maps, uint8 ``(height, width)``; probabilities of all classes and familiarity: inputs of the verdict; hash:
     SHA-256 of the photo file; key: changes when the file does; measured: leaf and diseased area as measured; mask: as
     corrected by a user; model: which made the prediction. leaves: results of the leaves of a photo that shows several,
-    the worst first, each with its number as id, its box in the photo's central square, and share: its lesions in
-    percent of the area of all leaves.
+    in the order of `count_findings`, each with its number as id, its box in the photo's central square, and share: its
+    lesions in percent of the area of all leaves.
     taken: seconds since 1970 by the camera's clock, or 0; plant: what a file states of its plant (`plant_cells`).
     others: results of the same file where leaves were cropped, or several leaves diagnosed, or not.
     """
@@ -150,9 +150,9 @@ def decide(result: PhotoResult, rule: DecisionRule) -> PhotoResult:
         leaves = [decide(leaf, rule) for leaf in result.leaves]
         ranks = [word for word, _ in count_findings([leaf.verdict for leaf in leaves])]
         leaves.sort(key=lambda leaf: (ranks.index(leaf.verdict), -leaf.probability))
-        worst = leaves[0]
-        return replace(result, leaves=tuple(leaves), verdict=worst.verdict, reason=worst.reason, top=worst.top,
-                       limits=worst.limits)  # fmt: skip
+        first = leaves[0]
+        return replace(result, leaves=tuple(leaves), verdict=first.verdict, reason=first.reason, top=first.top,
+                       limits=first.limits)  # fmt: skip
     if not result.probabilities or len(result.probabilities) != len(rule.classes):
         return result
     prediction = restricted(result, rule)
@@ -182,7 +182,7 @@ def verdict_cell(result: PhotoResult) -> str:
 
 
 def findings(result: PhotoResult) -> list[str]:
-    """What was found on how many leaves of a photo that shows several, the worst first."""
+    """What was found on how many leaves of a photo that shows several, in the order of `count_findings`."""
     return [tr("{n} of {total} leaves: {finding}", n=many, total=len(result.leaves),
                finding=_verdict_words(word, language()))
             for word, many in count_findings([leaf.verdict for leaf in result.leaves])]  # fmt: skip

@@ -1,11 +1,13 @@
-"""Every result file in one line, and all rows of a file for the terminal.
+"""Result files in one line each, and all rows of a file for the terminal.
 
-    python -m benchmarks.tables.all_results NAME...    print all rows of these files of `benchmarks/results/`
+    python -m benchmarks.tables.all_results            list the files of `benchmarks/results/` that have rows
+    python -m benchmarks.tables.all_results NAME...    print all rows of these
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +29,7 @@ def measured(row: dict[str, Any]) -> str:
 
 
 def command(name: str, result: dict[str, Any]) -> str:
-    """The command that a result states, else that of the longest module whose name begins the file's."""
+    """The command that a result states; older ones: that of the longest module whose name begins the file's."""
     plain = name.replace("-", "_")
     modules = ["", *(path.stem for path in MODULES.glob("*.py") if plain.startswith(path.stem))]
     return str(result.get("command", f"python -m benchmarks.{max(modules, key=len)}"))
@@ -46,25 +48,32 @@ def results_with_rows() -> dict[str, dict[str, Any]]:
     return {name: result for name, result in results.items() if "rows" in result}
 
 
-def overview() -> str:
-    """Every result file with rows: its date, commit, and lowest and highest ratio."""
-    rows = []
-    for name, result in results_with_rows().items():
-        ratios = [row["ratio"] for row in result["rows"] if row.get("ratio") is not None]
-        rows.append([
-            name, f"{result['date'][:10]}, {result['commit'][:7]}",
-            f"{min(ratios):.2f}–{max(ratios):.2f}" if ratios else "",
-        ])  # fmt: skip
-    return markdown_table(["result", "date, commit", "ratios"], rows)
+def lowest_ratio(result: dict[str, Any]) -> float:
+    """The lowest ratio of a result's rows, NaN where none has one."""
+    return min((row["ratio"] for row in result["rows"] if row.get("ratio") is not None), default=math.nan)
 
 
-TABLES: dict[str, Callable[[], str]] = {"results": overview}
+def overview(results: dict[str, dict[str, Any]]) -> str:
+    """Results in one line each: date, commit and lowest ratio."""
+    rows = [[name, f"{result['date'][:10]}, {result['commit'][:7]}", f"{lowest_ratio(result):.2f}".replace("nan", "")]
+            for name, result in results.items()]  # fmt: skip
+    return markdown_table(["result", "date, commit", "lowest ratio"], rows)
+
+
+def below() -> str:
+    """The results in which a peer is faster, or a wanted figure was not reached, in some row."""
+    return overview({name: result for name, result in results_with_rows().items() if lowest_ratio(result) < 0.995})
+
+
+TABLES: dict[str, Callable[[], str]] = {"results": below}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("name", nargs="+", help="of a result in docs/status.md")
+    parser.add_argument("name", nargs="*", help="of a result; without names, all are listed")
     names = parser.parse_args().name
     if unknown := [name for name in names if name not in results_with_rows()]:
-        sys.exit(f"There is no table of {', '.join(unknown)}; docs/status.md lists the names.")
+        sys.exit(f"There is no table of {', '.join(unknown)}. Without names, this command lists all.")
+    if not names:
+        print(overview(results_with_rows()))
     for name in names:
         print(all_rows(name))

@@ -14,20 +14,21 @@ PARTS = {"place": "orchard, held out", "others": "other validation photos", "unk
 FIGURES = {"correct": "correct", "answered": "diagnosed", "unfamiliar": "rejected as unfamiliar",
            "calibration_error": "calibration error"}  # fmt: skip
 OF_PARTS = {"place": tuple(FIGURES), "others": ("correct", "answered", "unfamiliar"), "unknown": ("unfamiliar",)}
-IN_THE_CARD = ("background", "blackgram, lab", "blackgram, field", "potato, lab", "potato, field",
-               "photos of the first pack")  # fmt: skip
+BESIDE_THE_CARDS = ("all", "apple, field", "maize, field", "lab photos of leaves", "field photos of leaves",
+                    "crop named right", "healthy or not")  # fmt: skip
+"""Parts that the page compares; the cards have all."""
 UNKNOWN = ("rice", "soybean", "strawberry", "wheat")
 
 
 def accuracy() -> str:
-    """Accuracy by crop and by setting of each shipped model, with 95 % intervals of the first."""
+    """Accuracy of each shipped model in the parts that matter most, with 95 % intervals of the first."""
     found = {name: read(f"{TEST}{suffix}") for name, suffix in SHIPPED.items()}
     others = [{part["name"]: part for part in model["parts"]} for model in list(found.values())[1:]]
     rows = [
         [part["name"], str(part["photos"]), f"{100 * part['right']:.2f}",
          f"{100 * part['interval'][0]:.1f}–{100 * part['interval'][1]:.1f}",
          *(_correct(parts.get(part["name"]), part["photos"]) for parts in others)]
-        for part in found["leaves"]["parts"] if part["name"] not in IN_THE_CARD
+        for part in found["leaves"]["parts"] if part["name"] in BESIDE_THE_CARDS
     ]  # fmt: skip
     return markdown_table(["test photos", "photos", "correct, %", "95 % interval", *list(found)[1:]], rows)
 
@@ -48,10 +49,10 @@ def reliability() -> str:
           for place, key in (("", ""), (", lab", "_lab"))),
         *([f"calibration error, {place} (of a perfectly calibrated model)",
            *(f"{one['calibration_error_field']:.4f} ({one['calibration_error_field_by_chance']:.4f})" for one in those)]
-          for place, those in (("field", found), ("field, first pack", [model["first_pack"] for model in found]))),
+          for place, those in (("field", found), ("field, `leaves` pack", [model["first_pack"] for model in found]))),
         *([f"correct of the most confident {percent(share, 0)}", *(_at_coverage(model, share) for model in found)]
           for share in (0.95, 0.9)),
-        ["the same, first pack", *(_at_coverage(model["first_pack"], 0.9) for model in found)],
+        ["the same, `leaves` pack", *(_at_coverage(model["first_pack"], 0.9) for model in found)],
         ["AUROC of photos without a leaf", *(f"{one['no_leaf_auroc']:.4f}" for one in rejection)],
         ["known leaves rejected as unfamiliar", *(percent(one["good_leaves_refused_as_unlike"]) for one in rejection)],
         *([f"{crop} (unknown) rejected; AUROC/FPR@95",
@@ -72,9 +73,9 @@ def seeds() -> str:
     every = [one["parts"] for one in read("leaves_seeds")["seeds"].values()]
     shares = [{part["name"]: 100 * part["right"] for part in parts} for parts in every]
     assert len(shares) == 3
-    shown = []
-    for name in ("all", "photos of the first pack", "tomato", "bean", "apple, field"):
-        shown.append(f"{name.removeprefix('photos of the ')} {of_seeds([one[name] for one in shares], 1)}")
+    names = {"all": "all", "photos of the first pack": "`leaves` pack", "tomato": "tomato", "bean": "bean",
+             "apple, field": "apple, field"}  # fmt: skip
+    shown = [f"{title} {of_seeds([one[name] for one in shares], 1)}" for name, title in names.items()]
     return f"**Three other seeds** of the second network, correct, % (95 % interval): {'; '.join(shown)}."
 
 
@@ -204,7 +205,7 @@ def _detector_rows(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
     for name in ("leaves found", "boxes that are a leaf", "found leaf right", "the same leaves, lab photo right"):
         rows[f"composed photos: {name}"] = composed["detector"][name]
     for way in ("detector", "true boxes", "regions by colour", "tiles", "whole photo"):
-        rows[f"composed photos, worst finding of the photo right, by: {way}"] = composed[way]["photo right"]
+        rows[f"composed photos, the photo's diagnosis right, by: {way}"] = composed[way]["photo right"]
     for kind in ("lab", "apple, field", "bean, field"):
         rows[f"photos of one leaf that seem to show several: {kind}"] = single[kind]["several"]
     rows["photos without a leaf that seem to show several"] = single["no leaf"]["several"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.tables.results import RESULTS, figure, machine, markdown_table, read
@@ -39,8 +39,8 @@ def gpu_steps() -> str:
     result = read("gpu-train-step-nvidia-h200")
     rows = [[described(row["name"]), *compared(row), figure(row["floor"])] for row in result["rows"]]
     head = [f"{machine(result)}, ms", "ours", "best peer", "ratio", "floor"]
-    floor = "The floor is the sum over the kernels of the time that their bytes or operations need at the GPU's peak."
-    return f"{markdown_table(head, rows)}\n\n{floor}"
+    floor = "the floor is the sum over the kernels of the time that their bytes or operations need at the GPU's peak."
+    return f"{markdown_table(head, rows)}\n\nOf {result['date'][:10]}; {floor}"
 
 
 SUMMARY: Sequence[tuple[str, str]] = (
@@ -63,17 +63,21 @@ def summary() -> str:
     return markdown_table(["step or prediction", "machine", "ours, ms", "best peer, ms", "ratio"], rows)
 
 
+LEVELS: Mapping[str, str] = {
+    **{f"cuda {level}": f"`{level}`, float32" for level in ("naive", "shared", "im2col", "tensor_core")},
+    **{f"cuda plan {precision}": f"`auto`, {precision}" for precision in ("float32", "tf32", "mixed")},
+    **{f"PyTorch compiled {precision}": f"PyTorch compiled, {precision}" for precision in ("float32", "mixed")},
+}
+"""Implementations of `benchmarks.network` in the table of implementation levels, by their name there."""
+
+
 def algorithms() -> str:
-    """One training iteration by each implementation level, measured by `leafclinic lab algorithms`."""
-    rows = [row for row in read("algorithms-nvidia-h200") if not row["reason"]]
-    first = {row["device"]: row["milliseconds"] for row in reversed(rows)}
-    cells = [
-        [f"{row['device']} {row['algorithm']}, {row['precision']}", figure(row["milliseconds"]),
-         f"{figure(first[row['device']] / row['milliseconds'])}"]
-        for row in rows
-    ]  # fmt: skip
-    title = f"{rows[0]['model']}, forward and backward, batch {rows[0]['batch']}"
-    return markdown_table([title, "ms", "speed-up"], cells)
+    """One training iteration by each implementation level."""
+    result, name = read("network-nvidia-h200"), "squeezenet1_0"
+    times = result["algorithms"][f"{name} iteration"]
+    cells = [[shown, figure(times[way]), figure(times["cuda naive"] / times[way])] for way, shown in LEVELS.items()]
+    table = markdown_table([f"{name}, forward and backward, batch {result['batch']}", "ms", "speed-up"], cells)
+    return f"{table}\n\nOf {result['date'][:10]}."
 
 
 def candidate_worth() -> str:

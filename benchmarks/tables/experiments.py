@@ -30,9 +30,6 @@ WANTED: Final = {"wanted", "border"}
 def find_row(file: str, name: str) -> dict[str, Any]:
     """The row of a result file, with its implementations' figures as `algorithms`. Raises KeyError."""
     results = read(file)
-    if isinstance(results, list):  # as `leafclinic lab algorithms --json` writes
-        names = {" ".join(one[key] for key in ("device", "algorithm", "precision")): one for one in results}
-        return {"name": name, "ours": names[name]["milliseconds"], "peers": {}, "algorithms": {}}
     for row in results["rows"]:
         if row["name"] == name:
             return {**row, "algorithms": results.get("algorithms", {}).get(name, {})}

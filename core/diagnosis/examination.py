@@ -41,9 +41,9 @@ class Examination:
 
     top: the most probable classes; photo: the examined square, uint8 RGB ``(side, side, 3)``; box: y0, x0, y1, x1 of
     it as shares of the whole centred square; regions: estimated number of leaves; faults: of the photo itself, as
-    sentences; leaves: diagnoses of several leaves, the worst first. With `leaves`, verdict and prediction are the first
-    leaf's, masks are of all leaves, and lesion_leaf, uint8 ``(side, side)``, has for each lesion the number of its
-    leaf, from 1, whatever its verdict.
+    sentences; leaves: diagnoses of several leaves, in the order of `count_findings`. With `leaves`, verdict and
+    prediction are the first leaf's, masks are of all leaves, and lesion_leaf, uint8 ``(side, side)``, has for each
+    lesion the number of its leaf, from 1, whatever its verdict.
     """
 
     verdict: Verdict
@@ -140,7 +140,7 @@ class Examiner:
         return self._examine_square(photo, severity, box, regions, prediction)
 
     def _examine_leaves(self, rgb: Array) -> Examination | None:
-        """The worst finding, with masks of all leaves; None if fewer than two are found."""
+        """The photo's diagnosis (`count_findings`) with masks of all leaves; None if fewer than two are found."""
         self._detector = self._detector or self._open_detector()
         found, side = choose_leaves(self._detector.find(rgb), rgb.shape), self.model.source_side
         if len(found) < 2:

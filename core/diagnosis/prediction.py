@@ -54,7 +54,7 @@ class Diagnosis:
 
     milliseconds: for reading, decoding and the photo's share of its batch; reason: why the verdict is not a class;
     prediction: what the verdict follows from. Only an examination sets the rest: diseased: percent of the leaf's area;
-    notes: reasons for doubt; leaves: where there are several, the worst first.
+    notes: reasons for doubt; leaves: where there are several, in the order of `count_findings`.
     """
 
     path: str
@@ -169,17 +169,17 @@ def make_views(photos: Array, views: int) -> Array:
     return np.stack((photos, photos[:, :, ::-1]), axis=1).reshape(-1, *photos.shape[1:])
 
 
-def average_views(answers: Array, views: int) -> Array:
-    """Answers ``(N * views, ...)`` on what `make_views` gave, averaged: ``(N, ...)``.
+def average_views(outputs: Array, views: int) -> Array:
+    """Outputs ``(N * views, ...)`` for what `make_views` gave, averaged: ``(N, ...)``.
 
     Maps ``(N * views, height, width, channels)`` of mirror images are mirrored back first. A leaf has no left and
     right, so both views show the same; their mean errs less than either, and takes back what strides shift.
     """
     if views == 1:
-        return answers
-    mirrored = answers[1::2, :, ::-1] if answers.ndim == 4 else answers[1::2]
+        return outputs
+    mirrored = outputs[1::2, :, ::-1] if outputs.ndim == 4 else outputs[1::2]
     with np.errstate(over="ignore"):  # of a damaged model, whose outputs are then refused
-        return np.asarray((answers[0::2] + mirrored) / 2)
+        return np.asarray((outputs[0::2] + mirrored) / 2)
 
 
 def read_network(path: Path) -> ModelFile:

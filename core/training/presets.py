@@ -64,7 +64,7 @@ PRESETS: Final[Mapping[str, Preset]] = {
         # all layers at 3e-4: higher validation accuracy than at 1e-3, or than with the last layers only
         **ONE_CYCLE, "epochs": 20, "batch_size": 8, "optimizer": "adamw", "learning_rate": 3e-4, "weight_decay": 1e-2,
         "dropout": 0.2, "augment": "standard", "label_smoothing": 0.05, "average": 0.9, **WITH_PICTURES,
-    }, side=256),  # no less accurate than 320 pixels with up to 50 photos a class, and a third faster (ADR 43)
+    }, side=256),  # no less accurate than 320 pixels with up to 50 photos a class, in two thirds of the time (ADR 43)
     "gpu": Preset("from scratch on a GPU: full image size, mixed precision, long training", 3000, {
         # sgd at 0.1 after a short warm-up leaves SqueezeNet's last ReLU at 0 for good
         **ON_GPU, "model": "squeezenet1_1_bn", "image_size": 224, "epochs": 60, "optimizer": "adamw",

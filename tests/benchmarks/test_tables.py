@@ -19,9 +19,7 @@ def test_a_changed_result_makes_its_pages_outdated(monkeypatch, tmp_path):
     for path in results.RESULTS.glob("*.json"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     changed = tmp_path / "diagnosis_test.json"
-    content = json.loads(changed.read_text("utf-8"))
-    content["macro_f1"] = 0.123
-    changed.write_text(json.dumps(content), "utf-8")
+    changed.write_text(json.dumps(json.loads(changed.read_text("utf-8")) | {"macro_f1": 0.123}), "utf-8")
     for module in (results, pages.engine, pages.all_results):
         monkeypatch.setattr(module, "RESULTS", tmp_path)
     assert pages.outdated() == ["docs/diagnosis.md"]

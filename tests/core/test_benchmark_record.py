@@ -15,6 +15,8 @@ def rows(*names, rate):
 def test_rows_of_earlier_runs_are_kept_in_order_with_their_own_commit_date_and_versions(tmp_path, monkeypatch):
     written = []
     monkeypatch.setattr(record, "FOLDER", tmp_path)
+    monkeypatch.setenv("LEAFCLINIC_DATA", str(tmp_path))
+    monkeypatch.setattr("sys.orig_argv", ["/bin/python", "-m", "a.b", str(tmp_path / "leaves"), "--out=x", "/home/y"])
     for commit, version, names in (("one", "1", ("other", "b", "c")), ("two", "2", "d"), ("three", "2", "ac")):
         monkeypatch.setattr(record, "commit", lambda commit=commit: commit)
         monkeypatch.setattr(record, "versions", lambda version=version: {"torch": version})
@@ -25,6 +27,7 @@ def test_rows_of_earlier_runs_are_kept_in_order_with_their_own_commit_date_and_v
         ("a", 0.5, None, None), ("b", 0, "one", old), ("c", 0.5, None, None), ("d", 0.25, "two", None),
         ("other", 0, "one", old)]  # fmt: skip
     assert (written[-1]["commit"], written[-1]["rows"][1]["date"]) == ("three", written[0]["date"])
+    assert written[-1]["command"] == "python -m a.b $LEAFCLINIC_DATA/leaves --out=x y", "no path of this machine"
     path = write_results("sweep", [make_row("b", 2.0, {}, "s"), make_row("c", 2.0, {"p": 3.0, "q": 4.0}, "ms")], "box")
     of_one_run = json.loads(path.read_text())["rows"]
     assert [(row["name"], row.get("ratio")) for row in of_one_run] == [("b", None), ("c", 1.5)], "without an order"
