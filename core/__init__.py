@@ -32,6 +32,15 @@ def address_limit() -> str:
             "Raise the limit: ulimit -v unlimited.")  # fmt: skip
 
 
+def variable_problem() -> str:
+    """Which variable keeps the kernels from being compiled, "" if none does: Numba would end in a traceback."""
+    for name, works in (("NUMBA_DISABLE_JIT", range(1)), ("NUMBA_NUM_THREADS", range(1, 1 << 20))):
+        value = os.environ.get(name, "")
+        if value.lstrip("-").isdecimal() and int(value) not in works:  # Numba ignores what is no number
+            return f"{name}={value} keeps Numba from compiling the kernels. Unset this variable."
+    return ""
+
+
 def print_error(message: str, exit_code: int) -> None:
     """Print why a command cannot start, as it prints its own errors: with ``--json`` also for programs."""
     sys.stderr.write(message + "\n")
@@ -48,8 +57,8 @@ if "--multiprocessing-fork" in sys.orig_argv:  # a process of our program is end
     if os.path.dirname(os.path.dirname(_PROGRAM)) == os.path.dirname(os.path.dirname(__file__)):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 elif os.path.basename(_PROGRAM).startswith(("-m", "leafclinic")):  # -m: the package is imported before its name is set
-    if _LIMIT := address_limit():
-        print_error(_LIMIT, 2)
+    if _PROBLEM := address_limit() or variable_problem():
+        print_error(_PROBLEM, 2)
         sys.exit(2)  # wrong input
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, end_at_once)

@@ -56,16 +56,15 @@ class PhotoBatch:
         photos: Array = np.clip(len(self.step_labels) - firsts, 0, size)
         return photos if photos.any() else np.ones_like(photos)
 
-    def check(self, kept: Array | None, most: int, backgrounds: Backgrounds | None, classes: int) -> Array:
+    def check(self, kept: Array | None, most: int, backgrounds: Backgrounds | None, program: Program) -> Array:
         """Return the photos of this batch, or those `kept` that it names. Kernels read by address, without checks.
 
-        Raises InputError if a plan for `most` photos with these backgrounds, which learns from targets of so many
-        `classes` (0: from labels alone), cannot take it.
+        Raises InputError if the plan of a program for `most` photos with these backgrounds cannot take it.
         """
         photos = kept if self.photos is None else self.photos
         problem = "they are named by index, but the plan has none (keep_photos)" if photos is None else (
             self._find_problem(photos, most) or background_problem(self.augmentation, backgrounds, len(photos))
-            or self._find_target_problem(classes)
+            or self._find_label_problem(program)
         )  # fmt: skip
         if photos is None or problem:
             raise InputError(f"These photos cannot be computed: {problem}.")
@@ -87,11 +86,14 @@ class PhotoBatch:
             return f"their indices are not within 0 to {len(photos) - 1}"
         return ""
 
-    def _find_target_problem(self, classes: int) -> str:
-        got, wanted = None if self.targets is None else self.targets.shape, (len(self.augmentation), classes)
-        if got == (wanted if classes else None):
+    def _find_label_problem(self, program: Program) -> str:
+        size, classes, highest = program.target_size, program.output.shape[-1], int(self.labels.max())
+        got, wanted = None if self.targets is None else self.targets.shape, (len(self.augmentation), size)
+        if program.training and program.steps[-1].op == "softmax_cross_entropy" and highest >= classes:
+            return f"a label is {highest}, but the classes are numbered 0 to {classes - 1}"
+        if got == (wanted if size else None):
             return ""
-        if not classes:
+        if not size:
             return "they have targets, but this network learns from labels alone"
         return f"this network learns from targets of {wanted} numbers, not from {got or 'labels alone'}"
 

@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from core.communicator import Communicator
 from core.device import Optimizer, Plan
-from core.errors import DeviceError
+from core.errors import DeviceError, InputError
 from core.gpu.hardware import NO_DRIVER, has_driver
 from core.graph import Graph
 from core.ops.contract import Array
+from core.ops.op_table import LOSSES
 
 DEVICES: Final = ("auto", "cpu", "cuda")
 PRECISIONS: Final = ("float32", "tf32", "mixed")
@@ -27,11 +28,16 @@ def compile_plan(
     """Compile `graph`, whose last node is the loss when `training` (`core.ops.builder.with_loss`).
 
     frozen: parameters that keep their values. outputs: further nodes that `predict` returns. threads: 0 is all cores.
-    communicator: connects ranks, which may share batch norm's statistics. Raises DeviceError, KernelUnavailable or
-    OutOfMemory, and never uses another device or kernel than requested; "auto" uses CUDA if it is available.
+    communicator: connects ranks, which may share batch norm's statistics. Never uses another device or kernel than
+    requested; "auto" uses CUDA if it is available. Raises InputError, DeviceError, KernelUnavailable or OutOfMemory.
     """
-    if device not in DEVICES:
-        raise DeviceError(f"There is no device {device!r}. Choose one of {', '.join(DEVICES)}.")
+    for what, chosen, known in (("device", device, DEVICES), ("precision", precision, PRECISIONS)):
+        if chosen not in known:
+            raise DeviceError(f"There is no {what} {chosen!r}. Choose one of {', '.join(known)}.")
+    if training and graph.nodes[-1].op not in LOSSES:
+        raise InputError("A network without a loss cannot be trained; core.ops.builder.with_loss adds it.")
+    if unknown := {*outputs}.difference(n.name for n in graph.nodes) | {*frozen}.difference(graph.parameters()):
+        raise InputError(f"{graph.name} has no {', '.join(sorted(unknown))}.")
     check_device(device)
     wanted: dict[str, Any] = {
         "batch": batch, "training": training, "precision": precision, "algorithm": algorithm, "optimizer": optimizer,

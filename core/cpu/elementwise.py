@@ -207,5 +207,4 @@ def run_output(record: int, context: int, image: int, low: int, high: int) -> No
     for y in range(low, high):
         for x in range(w[WIDTH]):
             start = w[OUT] + (image * w[HEIGHT] + y) * size + x * w[CHANNELS] * 4
-            out = floats(start, w[CHANNELS])
-            _copy(_pixel(w, A, y, x), out)
+            _copy(_pixel(w, A, y, x), floats(start, w[CHANNELS]))

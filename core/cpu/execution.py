@@ -29,13 +29,10 @@ from core.cpu.atomics import (
     set_team,
 )
 from core.cpu.instruction_set import cached
-from core.cpu.memory import FIELDS, TASKS
+from core.cpu.memory import FIELDS, LINE, TASKS
 from core.cpu.records import Record, RecordTable, Words, call
 
 ROW_BYTES: Final = FIELDS * 8
-
-LINE_BYTES: Final = 64
-"""Bytes from one counter to the next: a cache line."""
 
 AWAKE: Final = 2000
 """Pauses, about 30 us, before a waiting thread yields its core."""
@@ -98,14 +95,14 @@ def run_groups(table, calls, shares, counters, first, last, threads, context, im
             done = 0
             for turn in range(threads):
                 v = (t + turn) % threads
-                p = shares[g, v] + add_shared(own + v * LINE_BYTES, 1)
+                p = shares[g, v] + add_shared(own + v * LINE, 1)
                 while p < shares[g, v + 1]:
                     row = table.ctypes.data + calls[p, 0] * ROW_BYTES
                     call(table[calls[p, 0], 0], row, context, image, calls[p, 1], calls[p, 2])
                     done += 1
-                    p = shares[g, v] + add_shared(own + v * LINE_BYTES, 1)
-            add_shared(own + threads * LINE_BYTES, done)
-            _wait_for(own + threads * LINE_BYTES, shares[g, threads] - shares[g, 0])
+                    p = shares[g, v] + add_shared(own + v * LINE, 1)
+            add_shared(own + threads * LINE, done)
+            _wait_for(own + threads * LINE, shares[g, threads] - shares[g, 0])
         restore_floats(mode)
     set_team(pool)
 
@@ -158,7 +155,7 @@ class Schedule:
     """Chunks of tasks and the threads that own them.
 
     calls: one row (record, first task, last task) a chunk. shares (groups, threads + 1): each thread's first chunk.
-    counters (groups, threads + 1, a cache line): chunks taken of each share, and chunks done.
+    counters (groups, threads + 1, a cache line each): chunks taken of each share, and chunks done.
     """
 
     calls: Words
@@ -206,7 +203,7 @@ def share_out(records: Sequence[Record], bounds: Sequence[int], threads: int) ->
                 halves = _halve((tasks * t + up) // threads, (tasks * (t + 1) + up) // threads)
                 calls += [(i, low, high) for low, high in halves]
         shares[g, threads] = len(calls)
-    counters = np.zeros((len(shares), threads + 1, LINE_BYTES // 8), np.int64)
+    counters = np.zeros((len(shares), threads + 1, LINE // 8), np.int64)
     return Schedule(np.array(calls, np.int64).reshape(-1, 3), shares, counters)
 
 

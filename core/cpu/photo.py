@@ -74,9 +74,7 @@ def run_photo(record: int, context: int, image: int, low: int, high: int) -> Non
 
 
 def photo_kernel(augmentation: Array, shape: Shape, source: Shape) -> Callable[..., None]:
-    """Choose the kernel for a batch with these augmentation parameters ``(N, AUGMENTATION_SIZE)``.
-
-    The kernel that samples is compiled only where a photo needs it.
+    """Choose the kernel for a batch: the one that samples is compiled only where a photo needs it.
 
     `shape`: (height, width, channels) of the network's input; `source`: (height, width) of the photos.
     """

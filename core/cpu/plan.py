@@ -146,7 +146,8 @@ class CpuPlan(Plan):
         self._run_groups(*self._updates, 0, 1)
         self._accumulated, self._photos = self._accumulated + 1, self._photos + count
         if wanted and not accumulate:
-            check_gradients(self.gradients(), {name: share * array for name, array in wanted.items()})
+            trained = {name: share * array for name, array in wanted.items() if name not in self._lowering.frozen}
+            check_gradients(self.gradients(), trained)
         loss, correct = self._context.losses[:count].sum(dtype=np.float64), self._context.correct[:count].sum()
         return StepResult(float(loss), int(correct), count, self._optimizer.norm(self._accumulated))
 
@@ -264,7 +265,7 @@ class CpuPlan(Plan):
 
     def _point_at(self, batch: PhotoBatch) -> int:
         """Fill the context for a batch and return its number of images."""
-        photos = batch.check(self._kept, self.batch, self._backgrounds, self.program.target_size)
+        photos = batch.check(self._kept, self.batch, self._backgrounds, self.program)
         photos = np.ascontiguousarray(photos, np.uint8)
         augmentation = np.ascontiguousarray(batch.augmentation, np.float32)
         labels = np.ascontiguousarray(batch.labels, np.int32)

@@ -108,9 +108,8 @@ def place_arrays(lowering: Lowering, wanted: frozenset[str], kept: frozenset[str
         if step.op == "max_pool" and program.training:
             size = 4 * volume(step.output.shape)
             buffers.want_bytes(f"w {step.node}", size, *life(groups[i] + 1, _backward_time(program, i)))
-    scratch = max(
-        lowering.writers[s.node].scratch(s, buffers.image(s.inputs[0]), buffers.image(s.output)) for s in program.steps
-    )
+    scratch = max((lowering.writers[s.node].scratch(s, buffers.image(s.inputs[0]), buffers.image(s.output))
+                   for s in program.steps), default=0)
     if scratch:
         buffers.want_bytes(MATRIX, scratch, 0, end)
     buffers.settle()

@@ -46,7 +46,9 @@ def _load_table(name: str) -> npt.NDArray[np.int64]:
     isa = INSTRUCTION_SETS[name]
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    machine = _target_machine()
+    machine = llvm.Target.from_default_triple().create_target_machine(
+        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, jit=True
+    )
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     engine.add_object_file(llvm.ObjectFileRef.from_data(_object_code(isa, machine)))
     engine.finalize_object()
@@ -61,12 +63,6 @@ def code_file(name: str) -> Path:
     """Return the file of the tiles' code of an instruction set on this processor."""
     processor = f"{name} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()} {llvm.llvm_version_info}"
     return cache_folder() / f"{NAME}-{hashlib.sha256(processor.encode()).hexdigest()[:16]}.o"
-
-
-def _target_machine() -> Any:
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3, jit=True
-    )
 
 
 def _object_code(isa: InstructionSet, machine: Any) -> bytes:

@@ -19,7 +19,7 @@ from core.cpu.memory import F32, FIELDS, aligned, words
 from core.cpu.microkernel import KL, KW, LDC, SAK, SAM, SBK
 from core.cpu.records import Record, entry
 from core.cpu.tile_code import tile_table
-from core.cpu.tiled import TILES, tile
+from core.cpu.tiled import TILES, VECTOR_WIDTH, tile
 from core.device import KernelTime
 from core.ops.contract import Cost
 from core.ops.registry import ALGORITHM_ORDER
@@ -28,7 +28,7 @@ from core.program import Program
 VECTORS: Final = 2
 ROWS: Final = max(current_isa().tile_heights[VECTORS])
 """The fastest tile of each instruction set, or as fast as any."""
-WIDTH: Final = VECTORS * current_isa().vector_width
+WIDTH: Final = VECTORS * VECTOR_WIDTH
 DEPTH: Final = 192
 """Terms of a sum; A and B have 35 KB with AVX-512 and 17 with AVX2, about the L1 cache."""
 FLOPS: Final = 2 * ROWS * WIDTH * DEPTH
@@ -40,7 +40,6 @@ COPIED_BYTES: Final = 64 << 20
 """Bytes that all threads copy in a round: read and written, at least twice the largest cache of a processor."""
 
 _SHAPE: Final = VECTORS * 64 + ROWS
-_VECTOR_WIDTH: Final = current_isa().vector_width
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ class Peak:
 def run_tiles(record, a, b, low, high):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
     """Compute one tile repeatedly; C follows B in memory."""
     for _ in range(low, high):
-        tile(words(record)[TILES], _SHAPE, record, a, b, b + 4 * WIDTH * DEPTH, 0, 0, 1, _VECTOR_WIDTH)
+        tile(words(record)[TILES], _SHAPE, record, a, b, b + 4 * WIDTH * DEPTH, 0, 0, 1, VECTOR_WIDTH)
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from typing import Any, Final
 from core.communicator import Communicator, SingleProcess
 from core.cores import count_gpu_files
 from core.errors import DeviceError
+from core.gpu.hardware import NO_DRIVER, has_driver
 
 RENDEZVOUS: Final = "LEAFCLINIC_RENDEZVOUS"
 """Private folder of the launcher of one machine, where rank 0 writes NCCL's identifier."""
@@ -107,19 +108,26 @@ def add_gpu(parser: Any) -> None:
 
 def use_gpu(text: str) -> int:
     """Let this process see only one of its GPUs, by its number from 0, before CUDA starts. Raises DeviceError."""
-    number, visible = int(text) if text.isdecimal() else -1, _visible_gpus()
-    if number < 0 or (visible is not None and number >= len(visible)):
+    number, names = int(text) if text.isdecimal() else -1, _known_gpus()
+    if not has_driver():
+        raise DeviceError(f"--gpu {text}: {NO_DRIVER}")
+    if number < 0 or (names is not None and number >= len(names)):
         raise DeviceError(f"--gpu {text}: there is no such GPU. The first is 0; {VISIBLE} may hide others.")
-    os.environ[VISIBLE] = str(number) if visible is None else visible[number]
+    os.environ[VISIBLE] = str(number) if names is None else names[number]
     return number
 
 
 def share_gpus(number: int) -> None:
     """Let this process see one GPU of its machine; processes share GPUs where they outnumber them."""
-    visible = _visible_gpus()
-    names = [str(index) for index in range(count_gpu_files())] if visible is None else visible
+    names = _known_gpus() or []
     if len(names) > 1:
         os.environ[VISIBLE] = names[number % len(names)]
+
+
+def _known_gpus() -> list[str] | None:
+    """The GPUs that this process may use; None where it cannot count them, as on Windows."""
+    visible = _visible_gpus()
+    return visible if visible is not None else [str(index) for index in range(count_gpu_files())] or None
 
 
 def _visible_gpus() -> list[str] | None:

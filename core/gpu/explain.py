@@ -13,7 +13,7 @@ from core.gpu.compilation.generations import Capability
 from core.gpu.frame import Frame
 from core.gpu.hardware import typical
 from core.gpu.launch import Launch
-from core.gpu.segments import Segment, choose_backward, choose_forward
+from core.gpu.segments import Segment, backward_segment, cheapest, choose_forward
 from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case, Choice, check_level
 from core.program import Program
 
@@ -38,7 +38,7 @@ def explain(frame: Frame) -> list[Explained]:
     """Every choice of a plan, in execution order."""
     explained = _explain(frame, choose_forward(frame), (FORWARD,))
     if frame.program.training:
-        explained += _explain(frame, list(reversed(choose_backward(frame))), (BACKWARD, WEIGHT, INPUT))
+        explained += _explain(frame, cheapest(frame, backward_segment)[::-1], (BACKWARD, WEIGHT, INPUT))
     return explained
 
 

@@ -47,9 +47,7 @@ class CapturedGraph:
         check(driver.cuGraphLaunch(self._executable, self._stream))
 
     def close(self) -> None:
-        if self._executable is not None:
-            check(driver.cuGraphExecDestroy(self._executable))
-            self._executable = None
+        check(driver.cuGraphExecDestroy(self._executable))
 
 
 class Event:

@@ -15,7 +15,7 @@ from core.gpu.ops.elementwise.combine import apply_mask
 from core.gpu.ops.image.image import image_launch
 from core.gpu.ops.loss.head import head_launch, write_loss
 from core.gpu.ops.update.optimizer import norm_launch, pack_launch, result_launch, update_launch
-from core.gpu.segments import Segment, backward_segment, choose_backward, choose_forward
+from core.gpu.segments import Segment, backward_segment, cheapest, choose_forward
 from core.gpu.select import FORWARD, Case
 from core.optim.optimizer import Optimizer
 from core.program import Step
@@ -41,7 +41,7 @@ def write_backward(frame: Frame, accumulate: bool) -> None:
     """Write the loss with its gradient, then the gradients of every step."""
     backward = Backward(frame, accumulate)
     write_loss(backward)
-    for chosen in reversed(choose_backward(frame)):
+    for chosen in reversed(cheapest(frame, backward_segment)):
         for segment in _reached(backward, chosen):
             for step in reversed(segment.steps):
                 if backward.lacks_mask(step):

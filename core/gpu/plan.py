@@ -94,9 +94,7 @@ class CudaPlan(Plan):
         self._average = GradientAverage(self._communicator, self.layout, self._stream, self._side, bucket)
         self._graphs: dict[str, CapturedGraph] = {}
         self._ended = [Event() for _ in range(2)]  # of the steps, by their slot
-        self._staging = Staging(
-            self.batch, self.program.target_size, self._blocks["control"], self._stream, ahead, self._read
-        )
+        self._staging = Staging(self.batch, self.program, self._blocks["control"], self._stream, ahead, self._read)
         self._settings = self._staging.settings
         self._settings.seed = self._seed & 0xFFFFFFFF
         if self.training:
@@ -215,8 +213,9 @@ class CudaPlan(Plan):
     def _check_against_reference(self, photos: int, before: Mapping[str, Array]) -> None:
         """`before`: the gradients of earlier parts of the batch, which this part's were added to."""
         mode = Mode(training=True, seed=self._seed, step=self._settings.step, photo0=self._settings.photo0)
-        weights, gradients = self.weights(), {name: g - before.get(name, 0) for name, g in self.gradients().items()}
-        verify_program(self.program, weights, gradients, self.read, self._precision, mode, photos)
+        gradients = {name: gradient - before.get(name, 0) for name, gradient in self.gradients().items()
+                     if name not in self.frame.frozen}  # fmt: skip
+        verify_program(self.program, self.weights(), gradients, self.read, self._precision, mode, photos)
 
     def gradients(self) -> dict[str, Array]:
         self._rest()

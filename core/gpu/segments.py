@@ -44,11 +44,6 @@ def choose_forward(frame: Frame) -> list[Segment]:
     return segments
 
 
-def choose_backward(frame: Frame) -> list[Segment]:
-    """Choose the candidates of every step's gradients, in the program's order."""
-    return cheapest(frame, backward_segment)
-
-
 def cheapest(frame: Frame, segment: Callable[[Frame, tuple[Step, ...]], Segment | None]) -> list[Segment]:
     """The cheapest sequence of segments that covers the steps."""
     steps = chosen_steps(frame)

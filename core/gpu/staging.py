@@ -8,7 +8,7 @@ third.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -21,8 +21,7 @@ from core.gpu.driver.memory import Block, Pinned
 from core.gpu.graph_capture import Event
 from core.gpu.kept_photos import KeptPhotos
 from core.ops.contract import Array
-
-Key: TypeAlias = tuple[int, tuple[int, ...]]
+from core.program import Program
 
 
 class Buffer:
@@ -48,15 +47,15 @@ class Buffer:
 class Staging:
     """The control blocks on the host, and buffers for streamed photos, which grow up to the largest batch.
 
-    target_size: targets per photo; block: the control block on the device; stream: the stream of the steps; side: a
-    stream for photos copied ahead; kept: what batches without photos name. `settings` are copied with each batch.
+    program: that of the plan; block: the control block on the device; stream: the stream of the steps; side: a stream
+    for photos copied ahead; kept: what batches without photos name. `settings` are copied with each batch.
     """
 
-    def __init__(self, batch: int, target_size: int, block: Block, stream: Any, side: Any, kept: KeptPhotos) -> None:
-        self._batch, self._target_size, self._block, self._stream, self._side = batch, target_size, block, stream, side
+    def __init__(self, batch: int, program: Program, block: Block, stream: Any, side: Any, kept: KeptPhotos) -> None:
+        self._batch, self._program, self._block, self._stream, self._side = batch, program, block, stream, side
         self.kept = kept
         self._pinned = [Pinned(block.size) for _ in range(2)]
-        self._controls = [Control(pinned.array, batch, target_size) for pinned in self._pinned]
+        self._controls = [Control(pinned.array, batch, program.target_size) for pinned in self._pinned]
         self.settings = Settings(share=1, factor=1)
         self._buffers: list[Buffer] = []
         self._next = 0
@@ -92,7 +91,7 @@ class Staging:
         """`PhotoBatch.check`, once for each batch."""
         given = batch, self.kept.photos, self.kept.backgrounds
         if not self._checked or any(one is not other for one, other in zip(given, self._checked, strict=True)):
-            batch.check(self.kept.photos, self._batch, self.kept.backgrounds, self._target_size)
+            batch.check(self.kept.photos, self._batch, self.kept.backgrounds, self._program)
             self._checked = given
 
     def announce(self, batch: PhotoBatch | None) -> None:
@@ -149,6 +148,6 @@ class Staging:
             pinned.close()
 
 
-def _key(photos: Array) -> Key:
+def _key(photos: Array) -> tuple[int, tuple[int, ...]]:
     """Memory of the photos: a batch sliced twice from the same photos is two arrays with the same memory."""
     return int(photos.__array_interface__["data"][0]), photos.shape

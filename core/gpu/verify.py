@@ -24,7 +24,7 @@ def verify_program(
 ) -> None:  # fmt: skip
     """Compare each step with its reference on the GPU's own inputs. Raises LeafClinicError at the first difference.
 
-    read(value, gradient) returns float32 ``(batch, *shape)`` of the last step; `gradients` are those of the parameters.
+    read(value, gradient) returns float32 ``(batch, *shape)`` of the last step; `gradients`: of the trained parameters.
     """
     limit = LIMITS[precision]
     results: dict[str, tuple[Call, Result]] = {}
@@ -39,8 +39,9 @@ def verify_program(
         wanted = ACTIVATIONS[step.activation].value(result.output) if step.activation else result.output
         compare(read(step.output, False)[:photos], wanted, f"{step.node} ({step.op}) forward", limit, 1e-6)
     for step in reversed(program.steps):
-        trained = {p.role: gradients[f"{step.node}.{p.role}"] for p in step.parameters if p.trained}
-        if step.node not in results or not program.training or not trained:
+        names = {p.role: f"{step.node}.{p.role}" for p in step.parameters}
+        trained = {role: gradients[name] for role, name in names.items() if name in gradients}
+        if step.node not in results or not trained:
             continue
         dy = read(step.output, True)[:photos].astype(np.float64)
         exact = OPS[step.op].backward(*results[step.node], dy).parameters

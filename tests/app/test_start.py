@@ -189,17 +189,20 @@ def test_a_second_start_opens_its_folder_in_the_first_window(start, qtbot, tmp_p
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
-@pytest.mark.parametrize(("command", "key"), [
-    ("app", ""), ("core.train --json", "message"), ("app diagnose --json", "error"), ("core.lab sweep --json x", ""),
+@pytest.mark.parametrize(("command", "key", "variable"), [
+    ("app", "", ""), ("core.train --json", "message", ""), ("app diagnose --json", "error", ""),
+    ("core.lab sweep --json x", "", "NUMBA_DISABLE_JIT=1"), ("app doctor --json", "error", "NUMBA_NUM_THREADS=0"),
 ])  # fmt: skip
-def test_too_little_address_space_is_reported_in_a_sentence(command, key):
+def test_too_little_address_space_and_broken_variables_are_reported_in_a_sentence(command, key, variable):
     import resource
 
     done = subprocess.run(
         [sys.executable, "-m", *command.split()], cwd=ROOT, capture_output=True, text=True, check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (600 << 20,) * 2),
+        env={**os.environ, **dict([variable.split("=")] if variable else [])},
+        preexec_fn=lambda: variable or resource.setrlimit(resource.RLIMIT_AS, (600 << 20,) * 2),
     )  # fmt: skip
     assert done.returncode == EXIT_WRONG_INPUT
-    assert done.stderr.startswith("Address space is limited to 629 MB here;"), done.stderr
+    reason = f"{variable} keeps Numba" if variable else "Address space is limited to 629 MB here;"
+    assert done.stderr.startswith(reason), done.stderr
     assert done.stderr.count("\n") == 1
     assert not done.stdout if not key else json.loads(done.stdout)[key] == done.stderr.strip()

@@ -68,6 +68,12 @@ def test_a_rank_sees_its_own_gpu_alone(monkeypatch, visible, rank, seen):
 
 
 def test_a_gpu_is_chosen_by_its_number(monkeypatch):
+    monkeypatch.setattr(rank_environment, "count_gpu_files", lambda: 2)
+    monkeypatch.delenv(rank_environment.VISIBLE, raising=False)
+    for installed, reason in ((False, "--gpu 2: There is no NVIDIA driver"), (True, "--gpu 2: there is no such GPU")):
+        monkeypatch.setattr(rank_environment, "has_driver", lambda found=installed: found)
+        with pytest.raises(DeviceError, match=reason):
+            make_parser().parse_args(["explain", "--gpu", "2"])
     monkeypatch.setenv(rank_environment.VISIBLE, "4,7")
     assert (make_parser().parse_args(["explain", "--gpu", "1"]).gpu, os.environ[rank_environment.VISIBLE]) == (1, "7")
     with pytest.raises(ConfigError, match="several processes"):

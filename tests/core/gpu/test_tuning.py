@@ -18,7 +18,7 @@ from core.gpu.gradients import Backward
 from core.gpu.hardware import Identity, typical
 from core.gpu.ops.conv.configurations import product_tiles
 from core.gpu.parts.tile import Tile
-from core.gpu.segments import backward_segment, choose_backward, choose_forward
+from core.gpu.segments import backward_segment, cheapest, choose_forward
 from core.gpu.select import BACKWARD, FORWARD, INPUT, WEIGHT, Case
 from core.gpu.timing import Bench, write_choice
 from core.gpu.tuner import TuningTarget, accept, find_cases, measure_case, ready_plan
@@ -115,7 +115,7 @@ def test_steps_that_their_neighbours_rely_on_keep_their_candidate_however_slow_i
                     frame.tuning = frame.tuning.with_entries({case.key: rows})
     assert len(found) > 50
     chosen = {(s.node, c.case.direction): c.candidate.name
-              for segment in (*choose_forward(frame), *choose_backward(frame))
+              for segment in (*choose_forward(frame), *cheapest(frame, backward_segment))
               for c in segment.choices for s in c.case.steps}  # fmt: skip
     assert {key: chosen.get(key) for key in found} == found
 
