@@ -206,18 +206,18 @@ class WindowCommands(QObject):
 
     def _may_close(self) -> bool:
         """Ask before closing during work. A training is stopped, and the window closes after it has saved."""
-        training, work = self._training, self._work()
-        if work and not self._quitting:
+        training, kept = self._training, tr("Only exported results are kept.")
+        if not self._quitting and (work := self._work(kept)):
             more = " ".join(dict.fromkeys(work.values()))
-            export = self._window.actions_.export_html if self._unsaved() else None
+            export = self._window.actions_.export_html if kept in work.values() else None
             if not confirm(self._window, " ".join(work), more, tr("Close"), export):
                 return False
             self._quitting = training.busy
             training.stop()
         return not training.busy
 
-    def _work(self) -> dict[str, str]:
-        """Sentences on the work that is going on, and what closing does to it."""
+    def _work(self, kept: str) -> dict[str, str]:
+        """Sentences on the work that is going on, and what closing does to it; `kept`: to results."""
         work, lost, diagnosis = {}, tr("Unfinished work is lost."), self._diagnosis
         if self._training.busy:
             work[tr("A training is running.")] = tr("Stop, save and close? You can resume the run later.")
@@ -225,15 +225,10 @@ class WindowCommands(QObject):
             work[tr("A file is being saved.")] = lost
         if diagnosis.has_process and (waiting := diagnosis.progress[0]):
             work[count(waiting, "{n} photo is not diagnosed yet.", "{n} photos are not diagnosed yet.")] = lost
-        if unsaved := self._unsaved():
-            text = count(unsaved, "{n} result is not exported.", "{n} results are not exported.")
-            work[text] = tr("Only exported results are kept.")
+        unsaved = diagnosis.contents(diagnosis.rows.present) - diagnosis.exported
+        if len(unsaved) > FEW or any(plant for _, _, plant in unsaved):  # a plant was grouped by hand
+            work[count(len(unsaved), "{n} result is not exported.", "{n} results are not exported.")] = kept
         return work
-
-    def _unsaved(self) -> int:
-        """How many results are not exported; 0 for a few without a plant that was grouped by hand."""
-        unsaved = self._diagnosis.contents(self._diagnosis.rows.present) - self._diagnosis.exported
-        return len(unsaved) if len(unsaved) > FEW or any(plant for _, _, plant in unsaved) else 0
 
     def _on_closing(self) -> None:
         self._settings.set("geometry", self._window.saveGeometry())
