@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,8 +14,10 @@ from app import paths
 from app.main_window import MainWindow
 from app.moved_photos import find_moved
 from app.project import dataset_source
+from app.task import Task
 from app.translation import count, language, tr, translate_page
 from app.viewmodels.document import Document
+from app.viewmodels.runs import RunView, read_run
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import State, TrainingModel, resume_request, start_request
 from app.viewmodels.writing import Writing
@@ -61,7 +64,13 @@ class RunCommands(QObject):
         except InputError as error:
             panel.notice.alarm(str(error))
             return
-        self._training.start(request, folder)
+        Task(lambda *_: read_run(Path(folder)), self, done=partial(self._resume, request, folder))
+
+    def _resume(self, request: str, folder: str, history: RunView) -> None:
+        if self._training.busy:
+            return  # another run was started meanwhile
+        self._training.start(request, folder, history)
+        panel = self._window.page("train")
         used, known = json.loads(request)["config"], settings()
         shown = {name: value for name, value in used.items() if name != "seed" and known[name][1].group != "data"}
         panel.setup.form.take_over({**shown, "name": ""})  # the next training may be of other photos

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -194,7 +195,8 @@ class TrainPanel(QWidget):
             part.setEnabled(state is State.IDLE)
         self.setup.show_running(self._model.dataset if state is not State.IDLE else "")
         if state is State.IDLE:
-            self.runs.refresh()
+            if self.runs.isVisible():
+                self.runs.refresh()
             self._tell_end()
         else:
             self._earlier = None
@@ -219,12 +221,22 @@ class TrainPanel(QWidget):
 
     def _on_lay_over(self, runs: list[RunSummary]) -> None:
         others = [run for run in runs if run.folder != self._model.folder]
-        Task(lambda *_: {run.name: read_run(Path(run.folder)) for run in others}, self, done=self._on_read)
+        many = Counter(run.name for run in others)
+        named = {run.name if many[run.name] == 1 else f"{run.name} ({Path(run.folder).name})": Path(run.folder)
+                 for run in others}  # fmt: skip
+        Task(lambda *_: {name: read_run(folder) for name, folder in named.items()}, self, done=self._on_compared)
 
-    def _on_read(self, compared: dict[str, RunView]) -> None:
+    def _on_compared(self, compared: dict[str, RunView]) -> None:
         self.curves.compared = compared
-        self.tabs.setCurrentWidget(self.curves)
+        self._go(self.curves)
 
     def _on_result_asked(self, folder: str) -> None:
-        self._earlier = read_run(Path(folder))
-        self.tabs.setCurrentWidget(self.outcome)
+        Task(lambda *_: read_run(Path(folder)), self, done=self._on_result)
+
+    def _on_result(self, earlier: RunView) -> None:
+        self._earlier = earlier
+        self._go(self.outcome)
+
+    def _go(self, tab: QWidget) -> None:
+        self.tabs.setCurrentWidget(tab)
+        self.redraw()  # it may have been shown meanwhile
