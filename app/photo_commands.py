@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import datetime
-from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from PySide6.QtCore import QMimeData, QObject
+from PySide6.QtCore import QBuffer, QMimeData, QObject
+from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox
 
 from app import paths
@@ -25,6 +26,7 @@ from app.widgets.parts import Slot, ask_target
 from core.data.photo_format import EXTENSIONS
 from core.diagnosis.model_identity import BEST, CONFIG, KIND, VERSION
 from core.errors import LeafClinicError
+from core.storage import write_file
 from core.tensor_file import read_metadata
 
 PHOTO_FILTER: Final = "*" + " *".join(sorted(EXTENSIONS))
@@ -143,15 +145,12 @@ class PhotoCommands(QObject):
         """Use files and folders on this computer, or the picture once it is saved as a file; or show `none`."""
         if found := [url.toLocalFile() for url in data.urls() if url.isLocalFile()]:
             use(found)
-        elif image := data.imageData():
-            path = paths.folder("pictures") / f"{datetime.now():%Y%m%d-%H%M%S-%f}-pasted.png"  # several in a second
-            Task(lambda *_: image.save(str(path)), self, done=partial(self._on_saved, path, use))
+            return
+        alarm = self._window.page(self._window.current).notice.alarm
+        if (image := data.imageData()) is None or image.isNull():
+            alarm(none)
         else:
-            self._window.page(self._window.current).notice.alarm(none)
-
-    def _on_saved(self, path: Path, use: Callable[[list[str]], None], fine: bool) -> None:
-        none = tr("The picture could not be saved in {folder}. Free disk space there.", folder=path.parent)
-        use([str(path)]) if fine else self._window.page(self._window.current).notice.alarm(none)
+            Task(lambda *_: [save_picture(image)], self, done=use, failed=alarm)
 
     def _on_camera(self) -> None:
         from app.widgets.dialogs import CameraDialog
@@ -159,6 +158,19 @@ class PhotoCommands(QObject):
         dialog = CameraDialog(self._window, paths.folder("pictures"))
         dialog.taken.connect(lambda path: self.diagnose([path]))
         dialog.open()
+
+
+def save_picture(image: QImage) -> str:
+    """Save a picture, once: the file that has it keeps its name. Raises StorageError."""
+    buffer, folder = QBuffer(), paths.folder("pictures")
+    image.save(buffer, "PNG")
+    content = bytes(buffer.data().data())
+    mark = f"-{sha256(content).hexdigest()[:16]}-pasted.png"
+    known = next(folder.glob(f"*{mark}"), None)
+    path = known or folder / f"{datetime.now():%Y%m%d-%H%M%S}{mark}"
+    if known is None:
+        write_file(path, content)
+    return str(path)
 
 
 def photos_for(model: str, opened: str) -> tuple[str, str]:

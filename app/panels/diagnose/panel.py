@@ -239,7 +239,9 @@ class DiagnosePanel(QWidget):
         return tr("{shown} of {total} results", shown=f"{shown:,}", total=f"{total:,}")
 
     def _show_selected(self) -> None:
-        self._show(self.table.selected())
+        """Show the selected photo, or the one before as it is now where a filter lets none pass."""
+        shown = self.detail.shown
+        self._show(self.table.selected() or (shown and self._model.rows.rows[shown.id]))
 
     def _on_plants(self) -> None:
         self.table.setColumnHidden(PLANT, not self._model.plants.found)
