@@ -34,7 +34,8 @@ def test_chosen_and_pasted_photos_are_diagnosed(opened, monkeypatch, tmp_path, q
     opened.diagnosis.model_path, opened.diagnosis.add = "/a/model", asked.append
     monkeypatch.setattr(QFileDialog, "getOpenFileNames", lambda *_: ([photo], ""))
     monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(tmp_path))
-    for many, (action, side) in enumerate(zip(("diagnose_photos", "diagnose_folder", *["paste"] * 3), (8, 8, 8, 8, 9))):
+    actions = [("diagnose_photos", 8), ("diagnose_folder", 8), ("paste", 8), ("paste", 8), ("paste", 9)]
+    for many, (action, side) in enumerate(actions):
         (image := QImage(side, side, QImage.Format.Format_RGB32)).fill(0)
         (picture := QMimeData()).setImageData(image)
         QApplication.clipboard().setMimeData(picture)

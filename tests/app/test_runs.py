@@ -165,7 +165,9 @@ def runs(home, qtbot):
     return place
 
 
-def test_the_cells_of_a_run_need_its_files_and_photos_also_edited_and_moved_ones(runs, opened, tmp_path, monkeypatch, qtbot):
+def test_the_cells_of_a_run_need_its_files_and_photos_also_edited_and_moved_ones(
+    runs, opened, tmp_path, monkeypatch, qtbot
+):
     assert {run.name: run.dataset for run in list_runs(runs)} == {"one": "tomatoes", "two": "apples"}
     write_edits(tmp_path, Edits(source="/photos/tomatoes"))
     assert dataset_name(str(tmp_path / MANIFEST)) == "tomatoes"
