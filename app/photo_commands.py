@@ -145,27 +145,30 @@ class PhotoCommands(QObject):
         """Use files and folders on this computer, or the picture once it is saved as a file; or show `none`."""
         if found := [url.toLocalFile() for url in data.urls() if url.isLocalFile()]:
             use(found)
-            return
-        alarm = self._window.page(self._window.current).notice.alarm
-        if (image := data.imageData()) is None or image.isNull():
-            alarm(none)
+        elif (image := data.imageData()) is not None and not image.isNull():
+            self._save(image, "pasted", use)
         else:
-            Task(lambda *_: [save_picture(image)], self, done=use, failed=alarm)
+            self._window.page(self._window.current).notice.alarm(none)
+
+    def _save(self, image: QImage, origin: str, use: Callable[[list[str]], None]) -> None:
+        """Use a picture as a file, which takes seconds for 12 megapixels."""
+        alarm = self._window.page(self._window.current).notice.alarm
+        Task(lambda *_: [save_picture(image, origin)], self, done=use, failed=alarm)
 
     def _on_camera(self) -> None:
         from app.widgets.dialogs import CameraDialog
 
-        dialog = CameraDialog(self._window, paths.folder("pictures"))
-        dialog.taken.connect(lambda path: self.diagnose([path]))
+        dialog = CameraDialog(self._window)
+        dialog.taken.connect(lambda image: self._save(image, "camera", self.diagnose))
         dialog.open()
 
 
-def save_picture(image: QImage) -> str:
-    """Save a picture, once: the file that has it keeps its name. Raises StorageError."""
+def save_picture(image: QImage, origin: str) -> str:
+    """Save a picture, once: a file that has it is used again. Raises StorageError."""
     buffer, folder = QBuffer(), paths.folder("pictures")
     image.save(buffer, "PNG")
     content = bytes(buffer.data().data())
-    mark = f"-{sha256(content).hexdigest()[:16]}-pasted.png"
+    mark = f"-{sha256(content).hexdigest()[:16]}-{origin}.png"
     known = next(folder.glob(f"*{mark}"), None)
     path = known or folder / f"{datetime.now():%Y%m%d-%H%M%S}{mark}"
     if known is None:

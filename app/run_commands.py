@@ -56,8 +56,6 @@ class RunCommands(QObject):
         self._on_state(training.state)
 
     def resume_run(self, folder: str) -> None:
-        if self._training.busy:
-            return
         panel = self._window.go("train")
         try:
             request = resume_request(Path(folder))
@@ -68,7 +66,7 @@ class RunCommands(QObject):
 
     def _resume(self, request: str, folder: str, history: RunView) -> None:
         if self._training.busy:
-            return  # another run was started meanwhile
+            return  # a run was started meanwhile
         self._training.start(request, folder, history)
         panel = self._window.page("train")
         used, known = json.loads(request)["config"], settings()
@@ -134,8 +132,7 @@ class RunCommands(QObject):
         if state is State.IDLE or view.started is None:
             self._window.status.show_run("")
             return
-        name = Path(view.started.folder).name
-        text = name if state is State.RUNNING else f"{name} ({tr(state.value)})"
+        text = view.name if state is State.RUNNING else f"{view.name} ({tr(state.value)})"
         self._window.status.show_run(text, view.step, view.total_steps)
         if view.started.device != "cpu":
             self._window.status.device.setText(view.started.device)
