@@ -166,7 +166,7 @@ class PhotoCommands(QObject):
 def save_picture(image: QImage, origin: str) -> str:
     """Save a picture, once: a file that has it is used again. Raises StorageError."""
     buffer, folder = QBuffer(), paths.folder("pictures")
-    image.save(buffer, "PNG")
+    image.save(buffer, "PNG")  # type: ignore[call-overload]
     content = bytes(buffer.data().data())
     mark = f"-{sha256(content).hexdigest()[:16]}-{origin}.png"
     known = next(folder.glob(f"*{mark}"), None)

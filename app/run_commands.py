@@ -56,15 +56,11 @@ class RunCommands(QObject):
         self._on_state(training.state)
 
     def resume_run(self, folder: str) -> None:
-        panel = self._window.go("train")
-        try:
-            request = resume_request(Path(folder))
-        except InputError as error:
-            panel.notice.alarm(str(error))
-            return
-        Task(lambda *_: read_run(Path(folder)), self, done=partial(self._resume, request, folder))
+        Task(lambda *_: (resume_request(Path(folder)), read_run(Path(folder))), self,
+             done=partial(self._resume, folder), failed=self._window.go("train").notice.alarm)  # fmt: skip
 
-    def _resume(self, request: str, folder: str, history: RunView) -> None:
+    def _resume(self, folder: str, read: tuple[str, RunView]) -> None:
+        request, history = read
         if self._training.busy:
             return  # a run was started meanwhile
         self._training.start(request, folder, history)

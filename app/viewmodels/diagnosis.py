@@ -49,7 +49,7 @@ class DiagnosisModel(ProcessModel):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.plants = Plants(self._of_this_model, self)
-        self._owners: dict[str | tuple[str, ...], str] = {}
+        self._owners: dict[tuple[int, str], str] = {}  # of ends of paths by their folders; "" for several
         self.titles: dict[str, str] = {}
         self.rows = RowsModel(columns(self.plants.of, self.titles), self)
         self.plants.changed.connect(lambda: self.rows.replace_all(self.rows.rows))
@@ -84,7 +84,7 @@ class DiagnosisModel(ProcessModel):
     def contents(self, rows: Iterable[PhotoResult]) -> set[tuple[str, str, str]]:
         """What an export has of each result: photo, model, and the plant that it was grouped into by hand."""
         plant_of = self.plants.chosen.get
-        return {(row.path, row.model.hash, plant_of(row.path, "")) for row in rows if row.finished}
+        return {(row.path, row.model.hash, plant_of(row.path, "")) for row in rows if row.done}
 
     def load(self, model_path: str) -> None:
         """Start the process with this model; the previous one ends; photos of one that ended by itself wait again."""
@@ -142,21 +142,17 @@ class DiagnosisModel(ProcessModel):
         self._wait([*again, *range(first, first + len(fresh))])
         self.brought.emit(places.get(found[0], first), len(known) - len(again))
 
-    def _name(self, path: str) -> None:
-        """Name a photo by its stem, or by the shortest end of its path that no other has; one that had it, too."""
-        waiting = [(path, 0)]
-        while waiting:
-            path, depth = waiting.pop()
-            parts = Path(path).parts
-            end = parts[-depth:] if depth else stem(path)
-            if end not in self._owners or depth > len(parts):
-                self._owners.setdefault(end, path)
-                self.titles[path] = str(Path(*end)) if depth else stem(path)
-            else:
-                waiting.append((path, depth + 1))
-                if before := self._owners[end]:
-                    waiting.append((before, depth + 1))
-                self._owners[end] = ""
+    def _name(self, path: str, depth: int = 0) -> None:
+        """Name a photo by its stem, or by the shortest end of its path that no other has, as one that had it before."""
+        parts = Path(path).parts
+        end = str(Path(*parts[-depth:])) if depth else stem(path)
+        if (depth, end) not in self._owners or depth > len(parts):
+            self._owners.setdefault((depth, end), path)
+            self.titles[path] = end
+            return
+        before, self._owners[depth, end] = self._owners[depth, end], ""
+        for one in filter(None, (before, path)):
+            self._name(one, depth + 1)
 
     def _wait(self, rows: Sequence[int]) -> None:
         again = {at for at in rows if self.rows.rows[at].done or self.rows.rows[at].cancelled}

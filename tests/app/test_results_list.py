@@ -197,7 +197,7 @@ def test_an_error_about_a_folder_goes_with_new_photos_and_photos_are_diagnosed_a
 
 def test_the_filter_says_how_many_are_shown_and_so_exported(panel, model, monkeypatch, qtbot, tmp_path):  # noqa: F811
     actions = panel._actions
-    model.rows.append([PhotoResult(3, "/photos/1.png", done=True, cancelled=True), PhotoResult(4, "/photos/1.png")])
+    model.rows.append([PhotoResult(3, "/photos/1.png", cancelled=True), PhotoResult(4, "/photos/1.png")])
     panel.search.setText("1.png")
     assert panel.state.text() == "1 of 3 results"
     asked, chosen = [], str(tmp_path / "out" / "may.csv")

@@ -272,7 +272,7 @@ def test_the_list_follows_a_run_and_keeps_the_selection(runs, program, qtbot):
     for name in ("one", "two"):
         rename_run(runs / name, "same")
     panel._on_lay_over(list_runs(runs))
-    qtbot.waitUntil(lambda: set(panel.curves.compared) == {"same (one)", "same (two)"})
+    qtbot.waitUntil(lambda: set(panel.curves.compared) == {"one (same)", "two (same)"})
 
 
 def test_the_active_run_is_neither_resumed_nor_deleted_nor_called_stopped(qtbot, runs):

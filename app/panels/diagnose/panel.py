@@ -232,10 +232,10 @@ class DiagnosePanel(QWidget):
     def _scope(self) -> str:
         """How many of the results pass the filter; photos that wait or were cancelled have none, and no export."""
         rows = self._model.rows
-        total = sum(row.finished for row in rows.present)
+        total = sum(row.done for row in rows.present)
         if not self.search.text().strip():  # new rows are shown a moment later
             return count(total, "{n} result", "{n} results")
-        shown = sum(rows.rows[rows.place(at)].finished for at in range(rows.rowCount()))
+        shown = sum(rows.rows[rows.place(at)].done for at in range(rows.rowCount()))
         return tr("{shown} of {total} results", shown=f"{shown:,}", total=f"{total:,}")
 
     def _show_selected(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import cycle
 from pathlib import Path
 
 from PySide6.QtWidgets import QSizePolicy, QWidget
@@ -30,7 +31,7 @@ class CurvesPane(QWidget):
         }
         self.compared: dict[str, RunView] = {}
         """Earlier runs by name, drawn with their validation curve."""
-        self._next = 0
+        self._turns = cycle(self.plots)
         empty = EmptyPlace("train", tr("No curves yet"), tr(
             "Choose the settings on the left and press “Start training”. Loss and accuracy are plotted here during "
             "training."))  # fmt: skip
@@ -49,8 +50,7 @@ class CurvesPane(QWidget):
 
     def show_next(self, view: RunView) -> None:
         """Update one plot, another at each call: three at once would block the window."""
-        self._next = (self._next + 1) % len(self.plots)
-        self.show_run(view, [list(self.plots)[self._next]])
+        self.show_run(view, [next(self._turns)])
 
     def show_run(self, view: RunView, which: Iterable[str] = ("loss", "accuracy", "rate")) -> None:
         """Update the plots with the run and the runs compared with it."""
