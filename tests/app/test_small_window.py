@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 from PySide6.QtCore import QPoint, QRect, QSize, Qt
-from PySide6.QtWidgets import QAbstractButton, QLabel, QSizePolicy, QTabWidget, QWidget
+from PySide6.QtWidgets import QAbstractButton, QLabel, QTabWidget, QWidget
 
 from app.main_window import PAGES, first_size
 from app.theme import current_theme
@@ -200,9 +200,8 @@ def cut(panel) -> list[str]:
     """Texts of buttons and labels that are larger than their place."""
     shown = [w for kind in (QLabel, QAbstractButton) for w in panel.findChildren(kind) if w.isVisible() and w.text()]
     wraps = [w for w in shown if isinstance(w, QLabel) and w.wordWrap()]
-    lines = [w for w in shown if w not in wraps and w.sizePolicy().horizontalPolicy() is not QSizePolicy.Policy.Ignored]
     return [w.text() for w in wraps if w.height() < w.heightForWidth(w.width())] + [
-        w.text() for w in lines if w.width() < w.sizeHint().width() - 1]
+        w.text() for w in shown if w not in wraps and w.width() < w.sizeHint().width() - 1]
 
 
 @pytest.mark.parametrize("size", [1.0, 1.75])

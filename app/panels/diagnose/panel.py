@@ -239,8 +239,7 @@ class DiagnosePanel(QWidget):
         return tr("{shown} of {total} results", shown=f"{shown:,}", total=f"{total:,}")
 
     def _show_selected(self) -> None:
-        """Show the selected photo, or the one before as it is now where a filter lets none pass."""
-        shown = self.detail.shown
+        shown = self.detail.shown  # stays where a filter lets none pass
         self._show(self.table.selected() or (shown and self._model.rows.rows[shown.id]))
 
     def _on_plants(self) -> None:

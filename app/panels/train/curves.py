@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import cycle
 from pathlib import Path
 
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtWidgets import QWidget
 
 from app.translation import tr
 from app.viewmodels.runs import Curve, RunView
@@ -41,11 +41,10 @@ class CurvesPane(QWidget):
     def _page(self) -> QWidget:
         split = splitter(card(self.plots["loss"]), card(self.plots["accuracy"]))
         split.setChildrenCollapsible(False)
-        hint = label(tr("Drag or arrow keys: move. Wheel, plus or minus: zoom. Click a name: hide it."), "caption")
-        hint.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        about = tr("Drag or arrow keys: move. Wheel, plus or minus: zoom. Click a name: hide it.")
         reset = button(tr("Whole curve"), self.reset_zoom, "flat", tr("Reset the zoom"))
         export = button(tr("Export…"), self._on_export, "flat", tr("Save the visible curves as PNG, SVG or CSV"))
-        tools = row((hint, 1), reset, export)
+        tools = row((label(about, "caption", wrap=True), 1), reset, export)
         return holding(column((split, 3), (card(self.plots["rate"]), 2), tools, spacing=8))
 
     def show_next(self, view: RunView) -> None:
