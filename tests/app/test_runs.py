@@ -207,9 +207,8 @@ def test_runs_are_renamed_and_deleted_in_their_list(runs, start, answers, monkey
     monkeypatch.setattr("app.panels.train.runs.list_runs", read := Mock(wraps=list_runs))
     panel = start().window.go("train")
     pane, table = panel.runs, panel.runs.table
-    assert not read.called, "it is not shown yet"
     panel.tabs.setCurrentWidget(pane)
-    assert read.call_count == 1
+    assert read.call_count == 1, "when it is shown"
     names = lambda: [table.model().index(at, 0).data() for at in range(table.model().rowCount())]  # noqa: E731
     table.selectRow(names().index("one"))
     monkeypatch.setattr(QInputDialog, "getText", lambda *_, **__: (" my run ", True))
@@ -268,9 +267,12 @@ def test_the_list_follows_a_run_and_keeps_the_selection(runs, program, qtbot):
     boxes = [plot.boxes[name] for plot in panel.curves.plots.values()]
     first, *others = (box.icon().pixmap(box.iconSize()).toImage() for box in boxes)
     assert (first.isNull(), others) == (False, [first, first]), "its colour, line and marker"
-    session.folder = ""
+    session.folder, session.view.started = "", replace(STARTED, folder=str(runs / "one"))
     for name in ("one", "two"):
         rename_run(runs / name, "same")
+    session._set(State.RUNNING)
+    assert program.window.status.run.text() == "same"
+    session._set(State.IDLE)
     panel._on_lay_over(list_runs(runs))
     qtbot.waitUntil(lambda: set(panel.curves.compared) == {"one (same)", "two (same)"})
 
