@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -104,7 +105,7 @@ class WindowCommands(QObject):
             open_folder=self._on_open_folder, open_manifest=self._on_open_manifest, open_demo=self._leaves.open,
             quit=self._window.close, undo=undo.undo, redo=undo.redo, find=self._on_find,
             open_log=lambda: open_file(paths.folder("logs") / "leafclinic.log"), about=self._on_about,
-            storage=self._on_storage, guide=self._on_guide,
+            storage=partial(self._show_dialog, "StorageDialog"), guide=partial(self._show_dialog, "GuideDialog"),
         )  # fmt: skip
         undo.canUndoChanged.connect(actions.undo.setEnabled)
         undo.canRedoChanged.connect(actions.redo.setEnabled)
@@ -187,15 +188,10 @@ class WindowCommands(QObject):
             search.setFocus(Qt.FocusReason.ShortcutFocusReason)
             search.selectAll()
 
-    def _on_storage(self) -> None:
-        from app.widgets.dialogs import StorageDialog
+    def _show_dialog(self, name: str) -> None:
+        from app.widgets import dialogs
 
-        StorageDialog(self._window).exec()
-
-    def _on_guide(self) -> None:
-        from app.widgets.dialogs import GuideDialog
-
-        GuideDialog(self._window).exec()
+        getattr(dialogs, name)(self._window).exec()
 
     def _on_about(self) -> None:
         text = tr("<h3>LeafClinic {version}</h3><p>Learns leaf diseases from your photos and diagnoses new ones.</p>"
@@ -206,18 +202,18 @@ class WindowCommands(QObject):
 
     def _may_close(self) -> bool:
         """Ask before closing during work. A training is stopped, and the window closes after it has saved."""
-        training, work = self._training, self._work()
-        if work and not self._quitting:
+        training, kept = self._training, tr("Only exported results are kept.")
+        if not self._quitting and (work := self._work(kept)):
             more = " ".join(dict.fromkeys(work.values()))
-            export = self._window.actions_.export_html if self._unsaved() else None
+            export = self._window.actions_.export_html if kept in work.values() else None
             if not confirm(self._window, " ".join(work), more, tr("Close"), export):
                 return False
             self._quitting = training.busy
             training.stop()
         return not training.busy
 
-    def _work(self) -> dict[str, str]:
-        """Sentences on the work that is going on, and what closing does to it."""
+    def _work(self, kept: str) -> dict[str, str]:
+        """Sentences on the work that is going on, and what closing does to it; `kept`: to results."""
         work, lost, diagnosis = {}, tr("Unfinished work is lost."), self._diagnosis
         if self._training.busy:
             work[tr("A training is running.")] = tr("Stop, save and close? You can resume the run later.")
@@ -225,15 +221,10 @@ class WindowCommands(QObject):
             work[tr("A file is being saved.")] = lost
         if diagnosis.has_process and (waiting := diagnosis.progress[0]):
             work[count(waiting, "{n} photo is not diagnosed yet.", "{n} photos are not diagnosed yet.")] = lost
-        if unsaved := self._unsaved():
-            text = count(unsaved, "{n} result is not exported.", "{n} results are not exported.")
-            work[text] = tr("Only exported results are kept.")
+        unsaved = diagnosis.contents(diagnosis.rows.present) - diagnosis.exported
+        if len(unsaved) > FEW or any(plant for _, _, plant in unsaved):  # a plant was grouped by hand
+            work[count(len(unsaved), "{n} result is not exported.", "{n} results are not exported.")] = kept
         return work
-
-    def _unsaved(self) -> int:
-        """How many results are not exported; 0 for a few without a plant that was grouped by hand."""
-        unsaved = self._diagnosis.contents(self._diagnosis.rows.present) - self._diagnosis.exported
-        return len(unsaved) if len(unsaved) > FEW or any(plant for _, _, plant in unsaved) else 0
 
     def _on_closing(self) -> None:
         self._settings.set("geometry", self._window.saveGeometry())

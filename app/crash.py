@@ -53,7 +53,9 @@ class CrashReporter(QObject):
         if issubclass(kind, KeyboardInterrupt):
             self._before[0](kind, error, trace)
             return
-        details = describe(error, trace)
+        program = f"LeafClinic {__version__}, Python {platform.python_version()}, Qt {qt_version}"
+        lines = "".join(traceback.format_exception(kind, error, trace))
+        details = f"{program}, {platform.platform()}\n\n{lines}"
         log.error("unexpected error\n%s", details)
         self.reported.emit(error_text(error), details)
 
@@ -68,7 +70,3 @@ def error_text(error: BaseException) -> str:
         return str(error)
     return f"{type(error).__name__}: {error}"
 
-
-def describe(error: BaseException, trace: TracebackType | None) -> str:
-    versions = f"LeafClinic {__version__}, Python {platform.python_version()}, Qt {qt_version}, {platform.platform()}"
-    return versions + "\n\n" + "".join(traceback.format_exception(type(error), error, trace))

@@ -50,9 +50,6 @@ class Settings:
     def text(self, name: str, default: str = "") -> str:
         return str(self._store.value(name, default))
 
-    def flag(self, name: str) -> bool:
-        return self.text(name) == "true"
-
     def set(self, name: str, value: str | bool | QByteArray | list[str]) -> None:
         """Store a value; booleans are stored as words, because INI files have no booleans."""
         self._store.setValue(name, str(value).lower() if isinstance(value, bool) else value)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import datetime
-from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from PySide6.QtCore import QMimeData, QObject
+from PySide6.QtCore import QBuffer, QMimeData, QObject
+from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox
 
 from app import paths
@@ -25,6 +26,7 @@ from app.widgets.parts import Slot, ask_target
 from core.data.photo_format import EXTENSIONS
 from core.diagnosis.model_identity import BEST, CONFIG, KIND, VERSION
 from core.errors import LeafClinicError
+from core.storage import write_file
 from core.tensor_file import read_metadata
 
 PHOTO_FILTER: Final = "*" + " *".join(sorted(EXTENSIONS))
@@ -143,22 +145,35 @@ class PhotoCommands(QObject):
         """Use files and folders on this computer, or the picture once it is saved as a file; or show `none`."""
         if found := [url.toLocalFile() for url in data.urls() if url.isLocalFile()]:
             use(found)
-        elif image := data.imageData():
-            path = paths.folder("pictures") / f"{datetime.now():%Y%m%d-%H%M%S-%f}-pasted.png"  # several in a second
-            Task(lambda *_: image.save(str(path)), self, done=partial(self._on_saved, path, use))
+        elif (image := data.imageData()) is not None and not image.isNull():
+            self._save(image, "pasted", use)
         else:
             self._window.page(self._window.current).notice.alarm(none)
 
-    def _on_saved(self, path: Path, use: Callable[[list[str]], None], fine: bool) -> None:
-        none = tr("The picture could not be saved in {folder}. Free disk space there.", folder=path.parent)
-        use([str(path)]) if fine else self._window.page(self._window.current).notice.alarm(none)
+    def _save(self, image: QImage, origin: str, use: Callable[[list[str]], None]) -> None:
+        """Use a picture as a file, which takes seconds for 12 megapixels."""
+        alarm = self._window.page(self._window.current).notice.alarm
+        Task(lambda *_: [save_picture(image, origin)], self, done=use, failed=alarm)
 
     def _on_camera(self) -> None:
         from app.widgets.dialogs import CameraDialog
 
-        dialog = CameraDialog(self._window, paths.folder("pictures"))
-        dialog.taken.connect(lambda path: self.diagnose([path]))
+        dialog = CameraDialog(self._window)
+        dialog.taken.connect(lambda image: self._save(image, "camera", self.diagnose))
         dialog.open()
+
+
+def save_picture(image: QImage, origin: str) -> str:
+    """Save a picture, once: a file that has it is used again. Raises StorageError."""
+    buffer, folder = QBuffer(), paths.folder("pictures")
+    image.save(buffer, "PNG")  # type: ignore[call-overload]
+    content = bytes(buffer.data().data())
+    mark = f"-{sha256(content).hexdigest()[:16]}-{origin}.png"
+    known = next(folder.glob(f"*{mark}"), None)
+    path = known or folder / f"{datetime.now():%Y%m%d-%H%M%S}{mark}"
+    if known is None:
+        write_file(path, content)
+    return str(path)
 
 
 def photos_for(model: str, opened: str) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -13,8 +14,10 @@ from app import paths
 from app.main_window import MainWindow
 from app.moved_photos import find_moved
 from app.project import dataset_source
+from app.task import Task
 from app.translation import count, language, tr, translate_page
 from app.viewmodels.document import Document
+from app.viewmodels.runs import RunView, read_run
 from app.viewmodels.thumbnails import Thumbnails
 from app.viewmodels.training import State, TrainingModel, resume_request, start_request
 from app.viewmodels.writing import Writing
@@ -53,15 +56,15 @@ class RunCommands(QObject):
         self._on_state(training.state)
 
     def resume_run(self, folder: str) -> None:
+        Task(lambda *_: (resume_request(Path(folder)), read_run(Path(folder))), self,
+             done=partial(self._resume, folder), failed=self._window.go("train").notice.alarm)  # fmt: skip
+
+    def _resume(self, folder: str, read: tuple[str, RunView]) -> None:
+        request, history = read
         if self._training.busy:
-            return
-        panel = self._window.go("train")
-        try:
-            request = resume_request(Path(folder))
-        except InputError as error:
-            panel.notice.alarm(str(error))
-            return
-        self._training.start(request, folder)
+            return  # a run was started meanwhile
+        self._training.start(request, folder, history)
+        panel = self._window.page("train")
         used, known = json.loads(request)["config"], settings()
         shown = {name: value for name, value in used.items() if name != "seed" and known[name][1].group != "data"}
         panel.setup.form.take_over({**shown, "name": ""})  # the next training may be of other photos
@@ -125,8 +128,7 @@ class RunCommands(QObject):
         if state is State.IDLE or view.started is None:
             self._window.status.show_run("")
             return
-        name = Path(view.started.folder).name
-        text = name if state is State.RUNNING else f"{name} ({tr(state.value)})"
+        text = view.name if state is State.RUNNING else f"{view.name} ({tr(state.value)})"
         self._window.status.show_run(text, view.step, view.total_steps)
         if view.started.device != "cpu":
             self._window.status.device.setText(view.started.device)

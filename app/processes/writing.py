@@ -90,7 +90,7 @@ def _export(channel: Channel, asked: dict[str, Any]) -> list[str]:
 
 def write_csv(path: Path, results: Sequence[PhotoResult], progress: ReportProgress = ignore) -> None:
     """Write one row per photo, and below it one for each of its leaves where it shows several. Raises StorageError."""
-    rows, done = [[*TABLE]], [one for one in results if one.finished]
+    rows, done = [[*TABLE]], [one for one in results if one.done]
     for at, result in enumerate(done):
         if at % PROGRESS_ROWS == 0:
             progress(at, len(done))
@@ -112,7 +112,7 @@ def _row(result: PhotoResult, number: int) -> dict[str, Any]:
 
 def render(results: Sequence[PhotoResult], remarks: Remarks = (), progress: ReportProgress = ignore) -> str:
     """The page, in the language of the window."""
-    done = [one for one in results if one.finished]
+    done = [one for one in results if one.done]
     side, entries = picture_side(len(done)), []
     with ThreadPoolExecutor(usable_cores()) as pool:
         pictures = pool.map(lambda result: _picture(result, side), done)

@@ -7,6 +7,7 @@ import os
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from PySide6.QtCore import QObject, Signal
@@ -24,7 +25,6 @@ from app.viewmodels.rows_model import RowsModel
 from app.viewmodels.verdicts import Verdicts
 from core.data.source import photo_files
 from core.diagnosis.model_identity import ModelIdentity
-from core.text import shortest_ends
 
 IN_FLIGHT: Final = 12
 """Photos sent to the process; the others wait here and can be cancelled."""
@@ -49,7 +49,7 @@ class DiagnosisModel(ProcessModel):
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.plants = Plants(self._of_this_model, self)
-        self._named: dict[str, list[str]] = {}
+        self._owners: dict[tuple[int, str], str] = {}  # of ends of paths by their folders; "" for several
         self.titles: dict[str, str] = {}
         self.rows = RowsModel(columns(self.plants.of, self.titles), self)
         self.plants.changed.connect(lambda: self.rows.replace_all(self.rows.rows))
@@ -84,7 +84,7 @@ class DiagnosisModel(ProcessModel):
     def contents(self, rows: Iterable[PhotoResult]) -> set[tuple[str, str, str]]:
         """What an export has of each result: photo, model, and the plant that it was grouped into by hand."""
         plant_of = self.plants.chosen.get
-        return {(row.path, row.model.hash, plant_of(row.path, "")) for row in rows if row.finished}
+        return {(row.path, row.model.hash, plant_of(row.path, "")) for row in rows if row.done}
 
     def load(self, model_path: str) -> None:
         """Start the process with this model; the previous one ends; photos of one that ended by itself wait again."""
@@ -136,13 +136,23 @@ class DiagnosisModel(ProcessModel):
             self.replaced.emit()
         self.rows.restore(again)
         for path in fresh:
-            self._named.setdefault(stem(path), []).append(path)
-        for alike in (self._named[name] for name in {stem(path) for path in fresh}):
-            self.titles.update(zip(alike, shortest_ends(alike), strict=True) if len(alike) > 1 else ())
+            self._name(path)
         first = len(self.rows.rows)
         self.rows.append([PhotoResult(at, path) for at, path in enumerate(fresh, first)])
         self._wait([*again, *range(first, first + len(fresh))])
         self.brought.emit(places.get(found[0], first), len(known) - len(again))
+
+    def _name(self, path: str, depth: int = 0) -> None:
+        """Name a photo by its stem, or by the shortest end of its path that no other has, as one that had it before."""
+        parts = Path(path).parts
+        end = str(Path(*parts[-depth:])) if depth else stem(path)
+        if (depth, end) not in self._owners or depth > len(parts):
+            self._owners.setdefault((depth, end), path)
+            self.titles[path] = end
+            return
+        before, self._owners[depth, end] = self._owners[depth, end], ""
+        for one in filter(None, (before, path)):
+            self._name(one, depth + 1)
 
     def _wait(self, rows: Sequence[int]) -> None:
         again = {at for at in rows if self.rows.rows[at].done or self.rows.rows[at].cancelled}
@@ -215,14 +225,14 @@ class DiagnosisModel(ProcessModel):
         def switch(row: PhotoResult) -> PhotoResult:
             known = {**row.others, before: replace(row, others={})} if row.probabilities else row.others
             others = {view: one for view, one in known.items() if self._is_current(one)}
-            return replace(others.pop(now, PhotoResult(row.id, row.path)), others=others)
+            return replace(others.pop(now, PhotoResult(row.id, row.path, cancelled=row.cancelled)), others=others)
 
         self.crop, self.leaves = now
         self.rows.replace_all(list(map(switch, self.rows.rows)))
         if self._flying or self._unwanted or self._maps_flying:
             self.load(self.model_path)  # results in flight are of the other kind; their photos are queued again
         self._waiting.clear()
-        self._wait([row.id for row in self.rows.present if not row.done])
+        self._wait([row.id for row in self.rows.present if not (row.done or row.cancelled)])
         self.verdicts.update()  # coverage or crop may have changed since
 
     def correct(self, result: PhotoResult, mask: Mask | None) -> None:

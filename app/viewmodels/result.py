@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class PhotoResult:
-    """One photo: waiting, cancelled, or with its result. Not frozen, which takes four times as long for 20,000.
+    """One photo: waiting, cancelled, or done (readable or not). Not frozen, which takes four times as long for 20,000.
 
     limits: the threshold of each class of `top`, where a photo may have several; sure: the verdict is a class (else
     `reason` says why not); notes: further sentences; diseased: percent of the leaf area, or None; maps: requested
@@ -70,11 +70,6 @@ class PhotoResult:
     @property
     def probability(self) -> float:
         return self.top[0][1] if self.top else 0.0
-
-    @property
-    def finished(self) -> bool:
-        """Whether it is a result, also of an unreadable photo."""
-        return self.done and not self.cancelled
 
     @property
     def sure(self) -> bool:

@@ -126,10 +126,6 @@ class RunView:
         return left * a_step + beyond * left / max(self.started.steps_per_epoch, 1)
 
     @property
-    def finishing(self) -> bool:
-        return bool(self.total_steps) and self.step >= self.total_steps
-
-    @property
     def best(self) -> float:
         """Validation accuracy of the best epoch so far, NaN before the first epoch."""
         return self.best_epoch.validation_accuracy if self.best_epoch else float("nan")

@@ -17,7 +17,7 @@ from PySide6.QtCore import QObject, Signal
 from app.project import dataset_name
 from app.translation import tr
 from app.viewmodels.process_model import ProcessModel, ProcessThread
-from app.viewmodels.runs import RunView, read_run
+from app.viewmodels.runs import RunView
 from core.config import RunConfig, to_dict
 from core.training import events
 from core.training.events import CheckpointSaved, RunFailed, RunStarted
@@ -60,16 +60,13 @@ class TrainingModel(ProcessModel):
     def busy(self) -> bool:
         return self.state is not State.IDLE
 
-    def start(self, request: str, folder: str = "") -> None:
-        """Start the training process with its first line.
-
-        folder: the run to resume, if any; its curves so far come from its log.
-        """
+    def start(self, request: str, folder: str = "", history: RunView | None = None) -> None:
+        """Start the training process with its first line; folder, history: of the run to resume, if any."""
         if self.busy:
             raise RuntimeError(f"cannot start while {self.state.value}")
         self.folder, self._resumable = folder, bool(folder)
         self.dataset = dataset_name(json.loads(request)["config"]["data"])
-        self.view = read_run(Path(folder)) if folder else RunView()
+        self.view = history or RunView()
         self.view.finished = None
         self.changed.emit([])
         self._failure = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from PySide6.QtCore import QUrl, Signal
@@ -23,7 +22,6 @@ from app.widgets.photo_view import PhotoView
 from core.caches import clear_caches
 from core.data.cache_limit import list_caches, read_limit, write_limit
 from core.errors import LeafClinicError
-from core.storage import unused
 from core.user_cache import kernel_bytes, user_cache_folder
 
 
@@ -88,14 +86,13 @@ FRAME_S = 1 / 25
 
 
 class CameraDialog(Dialog):
-    """`taken(path)`: a photo was taken."""
+    """`taken(picture)`: a photo was taken."""
 
-    taken = Signal(str)
+    taken = Signal(QImage)
     _frame = Signal(QImage)
 
-    def __init__(self, parent: QWidget, place: Path) -> None:
+    def __init__(self, parent: QWidget) -> None:
         super().__init__(parent, tr("Camera"), 620, 680)
-        self._place = place
         self._last = QImage()
         self.view = PhotoView(tr("What the camera sees"))
         self.state = label(tr("Opening the camera…"), "muted", wrap=True)
@@ -119,12 +116,7 @@ class CameraDialog(Dialog):
         self.state.setText(tr("No camera was found. Connect one, or allow this program to use it."))
 
     def _on_take(self) -> None:
-        path = unused(self._place / f"{time.strftime('%Y%m%d-%H%M%S')}-camera.png")
-        if not self._last.save(str(path)):
-            text = tr("The picture could not be saved in {folder}. Free disk space there.", folder=path.parent)
-            self.state.setText(text)
-            return
-        self.taken.emit(str(path))
+        self.taken.emit(self._last)
         self.close()
 
 

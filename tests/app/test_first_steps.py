@@ -34,14 +34,17 @@ def test_chosen_and_pasted_photos_are_diagnosed(opened, monkeypatch, tmp_path, q
     opened.diagnosis.model_path, opened.diagnosis.add = "/a/model", asked.append
     monkeypatch.setattr(QFileDialog, "getOpenFileNames", lambda *_: ([photo], ""))
     monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(tmp_path))
-    (picture := QMimeData()).setImageData(QImage(8, 8, QImage.Format.Format_RGB32))
-    QApplication.clipboard().setMimeData(picture)
-    for action in ("diagnose_photos", "diagnose_folder", "paste", "paste"):
+    actions = [("diagnose_photos", 8), ("diagnose_folder", 8), ("paste", 8), ("paste", 8), ("paste", 9)]
+    for many, (action, side) in enumerate(actions):
+        (image := QImage(side, side, QImage.Format.Format_RGB32)).fill(0)
+        (picture := QMimeData()).setImageData(image)
+        QApplication.clipboard().setMimeData(picture)
         getattr(opened.window.actions_, action).trigger()
+        assert len(asked) == many + (action != "paste"), "saving a picture of 12 megapixels takes seconds: in a thread"
+        qtbot.waitUntil(lambda many=many: len(asked) > many)
     QApplication.clipboard().clear()
-    assert asked == [[photo], [str(tmp_path)]], "saving a picture of 12 megapixels takes seconds: in a thread"
-    qtbot.waitUntil(lambda: len(asked) == 4)
-    assert [QImage(*asked[2]).width(), asked[2] == asked[3]] == [8, False], "two pictures of one second have two files"
+    widths, twice = [QImage(*one).width() for one in asked[2:]], asked[2] == asked[3]
+    assert (asked[:2], widths, twice) == ([[photo], [str(tmp_path)]], [8, 8, 9], True), "each picture has one file"
 
 
 def test_a_photo_that_waits_for_the_model_says_that_it_is_prepared_and_how_long(program, qtbot):

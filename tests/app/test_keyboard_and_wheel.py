@@ -58,11 +58,11 @@ def test_space_after_pause_resumes_and_after_stop_presses_no_other_button(held, 
     assert (panel.pause.text(), panel.setup.starts.isEnabled()) == ("Resume", False)
     space(qtbot)
     assert (asked, panel.pause.text()) == (["pause", "resume"], "Pause")
-    expert = program.settings.flag("expert")
+    expert = program.settings.text("expert")
     focused_and_pressed(qtbot, panel.stop)
     for _ in range(3):
         space(qtbot)
-    assert (asked[2:], program.settings.flag("expert")) == (["stop"], expert)
+    assert (asked[2:], program.settings.text("expert")) == (["stop"], expert)
 
 
 def test_space_after_undo_presses_no_other_button(opened, qtbot):

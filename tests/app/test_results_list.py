@@ -5,7 +5,7 @@ import random
 import threading
 from collections import deque
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from unittest.mock import Mock
 
 import numpy as np
@@ -74,6 +74,9 @@ def test_a_photo_keeps_its_results_with_and_without_the_crop_also_when_it_is_rem
     model._flying.add(1)
     model._read_answers([answer(0.6) | {"id": 1}])
     model.cancel()
+    for leaves, waiting in ((True, [1]), (False, [])):
+        model.set_view(crop=False, leaves=leaves)
+        assert list(model._waiting) == waiting, "the others were cancelled"
     model.diagnose_cancelled()
     panel._remove([model.rows.rows[2]])
     panel.coverage.slider.setValue(1)
@@ -110,6 +113,14 @@ def test_a_photo_removed_and_added_again_is_diagnosed_once_and_names_that_severa
     model.plants.found = {path: Plant(name, 1, 1, Verdict(NOT_SURE)) for path, name in plants.items()}
     shown = ["leaf.jpg", "leaf.png", "leaf.jpg", "ben/may/leaf.jpg", "rust", "ann/may/leaf.jpg"]
     assert list(map(name, model.rows.rows[3:])) == shown
+
+
+def test_photos_of_one_name_that_come_one_by_one_are_not_all_named_again(model, monkeypatch):  # noqa: F811
+    parts, asked = PurePath.parts, []
+    monkeypatch.setattr(PurePath, "parts", property(lambda path: asked.append(path) or parts.fget(path)))
+    for number in range(50):
+        model._add([f"/photos/{number}/leaf.jpg"])
+    assert (len(asked) < 200, model.titles["/photos/0/leaf.jpg"]) == (True, "0/leaf.jpg")
 
 
 def test_a_folder_that_is_being_listed_when_a_model_is_chosen_is_diagnosed(model, tmp_path, qtbot, monkeypatch):  # noqa: F811
@@ -185,7 +196,7 @@ def test_an_error_about_a_folder_goes_with_new_photos_and_photos_are_diagnosed_a
 
 def test_the_filter_says_how_many_are_shown_and_so_exported(panel, model, monkeypatch, qtbot, tmp_path):  # noqa: F811
     actions = panel._actions
-    model.rows.append([PhotoResult(3, "/photos/1.png", done=True, cancelled=True), PhotoResult(4, "/photos/1.png")])
+    model.rows.append([PhotoResult(3, "/photos/1.png", cancelled=True), PhotoResult(4, "/photos/1.png")])
     panel.search.setText("1.png")
     assert panel.state.text() == "1 of 3 results"
     asked, chosen = [], str(tmp_path / "out" / "may.csv")
@@ -203,6 +214,9 @@ def test_clear_is_taken_back_to_the_old_places_except_photos_added_again(panel, 
     before = list(model.rows.rows)
     model._add(["/photos/a.jpg"])
     panel.search.setText("a filter that none passes")
+    for place in (2, 0):
+        panel.coverage.slider.setValue(place)
+    assert panel.detail.shown == model.rows.rows[0], "its buttons act"
     panel._remove(model.rows.present)
     assert (panel.notice.text.text(), model.rows.present) == ("4 results removed.", [])
     panel.notice.do.click()

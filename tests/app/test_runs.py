@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from hashlib import sha256
+from threading import current_thread, main_thread
 from unittest.mock import Mock
 
 import numpy as np
@@ -14,10 +15,11 @@ from app import paths
 from app.panels.train.curves import CurvesPane
 from app.panels.train.runs import RunsPane
 from app.project import MANIFEST, Edits, dataset_name, write_edits
-from app.viewmodels.runs import Curve, RunView, list_runs, read_run
+from app.viewmodels.runs import Curve, RunView, list_runs, read_run, rename_run
 from app.viewmodels.training import State
 from app.widgets.curve_plot import CurvePlot, rounded_range
 from app.widgets.notice import Notice
+from core.training import events
 from core.training.events import LOG, EpochDone, RunFinished, RunStarted, StepDone, to_line
 from core.training.run_folder import RunFolder
 
@@ -163,7 +165,9 @@ def runs(home, qtbot):
     return place
 
 
-def test_the_cells_of_a_run_need_its_files_and_photos_also_edited_and_moved_ones(runs, opened, tmp_path, monkeypatch):
+def test_the_cells_of_a_run_need_its_files_and_photos_also_edited_and_moved_ones(
+    runs, opened, tmp_path, monkeypatch, qtbot
+):
     assert {run.name: run.dataset for run in list_runs(runs)} == {"one": "tomatoes", "two": "apples"}
     write_edits(tmp_path, Edits(source="/photos/tomatoes"))
     assert dataset_name(str(tmp_path / MANIFEST)) == "tomatoes"
@@ -173,7 +177,11 @@ def test_the_cells_of_a_run_need_its_files_and_photos_also_edited_and_moved_ones
     ran = (replace(STARTED, folder=str(runs / "one"), classes=("c", "d")), epoch(0))
     (runs / "one" / LOG).write_text("".join(f"{to_line(event)}\n" for event in ran))
     panel = opened.window.go("train")
+    read, threads = events.read_events, []
+    monkeypatch.setattr(events, "read_events", lambda *given: threads.append(current_thread()) or read(*given))
     panel.runs.result_asked.emit(str(runs / "one"))
+    qtbot.waitUntil(lambda: panel.tabs.currentWidget() is panel.outcome)
+    assert main_thread() not in threads, "a long log takes a while"
     panel.tabs.setCurrentWidget(panel.confusion)
     assert tuple(panel.confusion.model.classes) == ("c", "d"), "the run whose result was asked for"
     split = runs / "one" / "split.csv"
@@ -196,8 +204,11 @@ def test_the_cells_of_a_run_need_its_files_and_photos_also_edited_and_moved_ones
 
 
 def test_runs_are_renamed_and_deleted_in_their_list(runs, start, answers, monkeypatch):
+    monkeypatch.setattr("app.panels.train.runs.list_runs", read := Mock(wraps=list_runs))
     panel = start().window.go("train")
     pane, table = panel.runs, panel.runs.table
+    panel.tabs.setCurrentWidget(pane)
+    assert read.call_count == 1, "when it is shown"
     names = lambda: [table.model().index(at, 0).data() for at in range(table.model().rowCount())]  # noqa: E731
     table.selectRow(names().index("one"))
     monkeypatch.setattr(QInputDialog, "getText", lambda *_, **__: (" my run ", True))
@@ -214,6 +225,7 @@ def test_runs_are_renamed_and_deleted_in_their_list(runs, start, answers, monkey
     pane._delete.click()
     assert (names(), (runs / "one").exists(), "my run" in answers[0]) == (["two"], False, True)
     write_run(runs / "of another program")
+    panel.tabs.setCurrentWidget(panel.curves)
     panel.tabs.setCurrentWidget(pane)
     assert len(names()) == 2
 
@@ -222,6 +234,7 @@ def test_runs_are_renamed_and_deleted_in_their_list(runs, start, answers, monkey
 def test_a_run_that_was_moved_by_hand_is_reported_and_leaves_the_list(runs, start, act):
     panel = start().window.go("train")
     pane = panel.runs
+    panel.tabs.setCurrentWidget(pane)
     pane.table.selectRow(0)
     gone = pane.selected_runs()[0].name
     (runs / gone).rename(runs.parent / "elsewhere")
@@ -254,12 +267,21 @@ def test_the_list_follows_a_run_and_keeps_the_selection(runs, program, qtbot):
     boxes = [plot.boxes[name] for plot in panel.curves.plots.values()]
     first, *others = (box.icon().pixmap(box.iconSize()).toImage() for box in boxes)
     assert (first.isNull(), others) == (False, [first, first]), "its colour, line and marker"
+    session.folder, session.view.started = "", replace(STARTED, folder=str(runs / "one"))
+    for name in ("one", "two"):
+        rename_run(runs / name, "same")
+    session._set(State.RUNNING)
+    assert program.window.status.run.text() == "same"
+    session._set(State.IDLE)
+    panel._on_lay_over(list_runs(runs))
+    qtbot.waitUntil(lambda: set(panel.curves.compared) == {"one (same)", "two (same)"})
 
 
 def test_the_active_run_is_neither_resumed_nor_deleted_nor_called_stopped(qtbot, runs):
     going = [""]
     pane = RunsPane(lambda: runs, lambda: going[0])
     qtbot.addWidget(pane)
+    pane.refresh()
     table, state = pane.table, pane.model.columnCount() - 2
     row = next(at for at in range(2) if table.model().index(at, 0).data() == "one")
     assert table.model().index(row, state).data() == "can be resumed"

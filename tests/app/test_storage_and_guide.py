@@ -70,20 +70,27 @@ def test_the_guide_is_shown_offline_with_its_pictures_and_names_what_the_window_
     dialog.deleteLater()
 
 
-def test_a_camera_that_fails_is_reported(start, qtbot, tmp_path, monkeypatch):
+def test_a_camera_that_fails_is_reported(start, qtbot, monkeypatch):
     monkeypatch.setattr("cv2.VideoCapture", None)
-    dialog = CameraDialog(start().window, tmp_path)
+    dialog = CameraDialog(start().window)
     qtbot.waitUntil(lambda: dialog.state.text().startswith("No camera was found."))
     dialog.reject()
 
 
-def test_the_camera_is_released_with_its_window(start, monkeypatch, tmp_path):
-    released = []
+def test_the_camera_is_released_with_its_window(start, monkeypatch, qtbot):
+    released, program, seen = [], start(), []
+    program.diagnosis.model_path, program.diagnosis.add = "/a/model", seen.append
     camera = SimpleNamespace(isOpened=lambda: True, read=lambda: (True, np.zeros((8, 8, 3), np.uint8)),
                              release=lambda: released.append(True))  # fmt: skip
     monkeypatch.setattr("cv2.VideoCapture", lambda number: camera)
-    shiboken6.delete(CameraDialog(start().window, tmp_path))
-    assert released
+    program.window.actions_.camera.trigger()
+    dialog = program.window.findChild(CameraDialog)
+    qtbot.waitUntil(dialog.take.isEnabled)
+    dialog.take.click()
+    assert not seen, "saving takes a while: in a thread"
+    qtbot.waitUntil(lambda: bool(seen and released))
+    shiboken6.delete(CameraDialog(program.window))
+    assert (len(released), seen[0][0][-11:]) == (2, "-camera.png")
 
 
 def test_menus_lead_there(start, monkeypatch):

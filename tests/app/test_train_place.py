@@ -86,14 +86,15 @@ def test_the_memory_that_a_run_needs_is_computed_and_stated(qapp):
     assert re.fullmatch(needed + r"No memory\.", "".join(said)), said
 
 
-def test_a_resumed_run_shows_its_own_settings_and_not_those_of_its_photos(start, tmp_path, monkeypatch):
+def test_a_resumed_run_shows_its_own_settings_and_not_those_of_its_photos(start, tmp_path, monkeypatch, qtbot):
     program, asked = start(), {}
-    monkeypatch.setattr(TrainingModel, "start", lambda _, request, folder: asked.update(json.loads(request)))
+    monkeypatch.setattr(TrainingModel, "start", lambda _, request, folder, history: asked.update(json.loads(request)))
     of_photos = {"data": str(tmp_path), "labels": "multi", "validation": 0.3, "seed": 5, "split": "s.csv", "name": "a"}
     config = from_dict({**of_photos, "out": str(tmp_path), "epochs": 7, "model": "cnn"})
     (tmp_path / "config.json").write_text(json.dumps(to_dict(config)))
     before = program.window.go("train").setup.form.values()
     program.run_commands.resume_run(str(tmp_path))
+    qtbot.waitUntil(lambda: bool(asked))
     assert (asked["resume"], asked["config"]["out"]) == (True, str(tmp_path))
     values = program.window.page("train").setup.form.values()
     assert [values.get(name) for name in of_photos] == [before.get(name) for name in of_photos], "of the next training"

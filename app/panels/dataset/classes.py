@@ -99,6 +99,6 @@ def balance_text(rows: list[tuple[str, int]]) -> str:
         return tr("Very few photos: {names}. Results for these classes are not reliable.", names=names)
     ratio = used[-1] / used[0]
     if ratio > 3:
-        text = tr("The largest class has {ratio} times as many photos as the smallest. Set “Sampling” to balanced.")
-        return text.format(ratio=f"{ratio:.1f}")
+        return tr("The largest class has {ratio} times as many photos as the smallest. Set “Sampling” to balanced.",
+                  ratio=f"{ratio:.1f}")  # fmt: skip
     return tr("The classes are balanced.")

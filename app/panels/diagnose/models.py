@@ -52,6 +52,7 @@ class ModelsDialog(Dialog):
             row(importing, self._rename, self._forget, None), row(self._adapt, None, close, self._use), margins=None,
         ))  # fmt: skip
         self._refresh(in_use)
+        self.table.setFocus()  # for the arrow keys; Enter chooses from there, too
 
     def _refresh(self, path: str) -> None:
         self.notice.hide()

@@ -232,14 +232,15 @@ class DiagnosePanel(QWidget):
     def _scope(self) -> str:
         """How many of the results pass the filter; photos that wait or were cancelled have none, and no export."""
         rows = self._model.rows
-        total = sum(row.finished for row in rows.present)
+        total = sum(row.done for row in rows.present)
         if not self.search.text().strip():  # new rows are shown a moment later
             return count(total, "{n} result", "{n} results")
-        shown = sum(rows.rows[rows.place(at)].finished for at in range(rows.rowCount()))
+        shown = sum(rows.rows[rows.place(at)].done for at in range(rows.rowCount()))
         return tr("{shown} of {total} results", shown=f"{shown:,}", total=f"{total:,}")
 
     def _show_selected(self) -> None:
-        self._show(self.table.selected())
+        shown = self.detail.shown  # stays where a filter lets none pass
+        self._show(self.table.selected() or (shown and self._model.rows.rows[shown.id]))
 
     def _on_plants(self) -> None:
         self.table.setColumnHidden(PLANT, not self._model.plants.found)

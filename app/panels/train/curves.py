@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import cycle
 from pathlib import Path
 
-from PySide6.QtWidgets import QSizePolicy, QWidget
+from PySide6.QtWidgets import QWidget
 
 from app.translation import tr
 from app.viewmodels.runs import Curve, RunView
@@ -30,7 +31,7 @@ class CurvesPane(QWidget):
         }
         self.compared: dict[str, RunView] = {}
         """Earlier runs by name, drawn with their validation curve."""
-        self._next = 0
+        self._turns = cycle(self.plots)
         empty = EmptyPlace("train", tr("No curves yet"), tr(
             "Choose the settings on the left and press “Start training”. Loss and accuracy are plotted here during "
             "training."))  # fmt: skip
@@ -40,17 +41,15 @@ class CurvesPane(QWidget):
     def _page(self) -> QWidget:
         split = splitter(card(self.plots["loss"]), card(self.plots["accuracy"]))
         split.setChildrenCollapsible(False)
-        hint = label(tr("Drag or arrow keys: move. Wheel, plus or minus: zoom. Click a name: hide it."), "caption")
-        hint.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+        about = tr("Drag or arrow keys: move. Wheel, plus or minus: zoom. Click a name: hide it.")
         reset = button(tr("Whole curve"), self.reset_zoom, "flat", tr("Reset the zoom"))
         export = button(tr("Export…"), self._on_export, "flat", tr("Save the visible curves as PNG, SVG or CSV"))
-        tools = row((hint, 1), reset, export)
+        tools = row((label(about, "caption", wrap=True), 1), reset, export)
         return holding(column((split, 3), (card(self.plots["rate"]), 2), tools, spacing=8))
 
     def show_next(self, view: RunView) -> None:
         """Update one plot, another at each call: three at once would block the window."""
-        self._next = (self._next + 1) % len(self.plots)
-        self.show_run(view, [list(self.plots)[self._next]])
+        self.show_run(view, [next(self._turns)])
 
     def show_run(self, view: RunView, which: Iterable[str] = ("loss", "accuracy", "rate")) -> None:
         """Update the plots with the run and the runs compared with it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -151,7 +152,7 @@ class TrainPanel(QWidget):
         self.figures["loss"].show_value(number(view.loss, "{:.3f}"))
         self.figures["best"].show_value(percent(view.best))
         self.figures["speed"].show_value(number(view.photos_per_second, "{:,.1f}"))
-        left = tr("soon") if view.finishing else duration(view.seconds_left)
+        left = tr("soon") if 0 < view.total_steps <= view.step else duration(view.seconds_left)
         self.figures["left"].show_value(left if running else "–")
         self.progress.setMaximum(max(view.total_steps, 1))
         self.progress.setValue(view.step if started else 0)
@@ -175,13 +176,10 @@ class TrainPanel(QWidget):
         if view.progress is not None and state is State.RUNNING:
             return stage_text(view.progress.stage, view.progress.done, view.progress.total)
         if view.started and state is State.RUNNING:
-            text = tr("{train} training photos, {validation} validation photos, {device}. A training step needs "
-                      "{memory} MB.")
             memory = view.epoch.memory_bytes if view.epoch else view.started.memory_bytes
-            return text.format(
-                train=f"{view.started.train_photos:,}", validation=f"{view.started.validation_photos:,}",
-                device=view.started.device, memory=f"{memory / 2**20:,.0f}",
-            )  # fmt: skip
+            return tr("{train} training photos, {validation} validation photos, {device}. A training step needs "
+                      "{memory} MB.", train=f"{view.started.train_photos:,}", device=view.started.device,
+                      validation=f"{view.started.validation_photos:,}", memory=f"{memory / 2**20:,.0f}")
         return tr("Starting the training process…") if state is State.RUNNING else ""
 
     def _on_changed(self) -> None:
@@ -194,7 +192,8 @@ class TrainPanel(QWidget):
             part.setEnabled(state is State.IDLE)
         self.setup.show_running(self._model.dataset if state is not State.IDLE else "")
         if state is State.IDLE:
-            self.runs.refresh()
+            if self.runs.isVisible():
+                self.runs.refresh()
             self._tell_end()
         else:
             self._earlier = None
@@ -219,12 +218,20 @@ class TrainPanel(QWidget):
 
     def _on_lay_over(self, runs: list[RunSummary]) -> None:
         others = [run for run in runs if run.folder != self._model.folder]
-        Task(lambda *_: {run.name: read_run(Path(run.folder)) for run in others}, self, done=self._on_read)
+        many = Counter(run.name for run in others)
+        named = {run.name if many[run.name] == 1 else f"{Path(run.folder).name} ({run.name})": Path(run.folder)
+                 for run in others}  # fmt: skip
+        Task(lambda *_: {name: read_run(folder) for name, folder in named.items()}, self, done=self._on_compared)
 
-    def _on_read(self, compared: dict[str, RunView]) -> None:
+    def _on_compared(self, compared: dict[str, RunView]) -> None:
         self.curves.compared = compared
         self.tabs.setCurrentWidget(self.curves)
+        self.redraw()  # it may have been shown meanwhile
 
     def _on_result_asked(self, folder: str) -> None:
-        self._earlier = read_run(Path(folder))
+        Task(lambda *_: read_run(Path(folder)), self, done=self._on_result)
+
+    def _on_result(self, earlier: RunView) -> None:
+        self._earlier = earlier
         self.tabs.setCurrentWidget(self.outcome)
+        self.redraw()

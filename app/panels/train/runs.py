@@ -50,7 +50,6 @@ class RunsPane(QWidget):
             "Every training is saved as a run. Runs can be resumed, compared and used for diagnosis here."))
         self._stack = stack(empty, holding(column((self.table, 1), tools)))
         self.setLayout(column(self._stack, margins=TAB))
-        self.refresh()
 
     def refresh(self, _event: object = None) -> None:
         """Read the folder of runs again. The selection is kept if it has the same runs; else the newest is selected."""

@@ -57,7 +57,7 @@ class SetupPane(QFrame):
         self.others.hide()
         self.memory = label("", "caption", wrap=True)
         self._switch, buttons = switch((tr("Simple"), ""), (tr("Expert"), ""))
-        expert = settings.flag("expert")
+        expert = settings.text("expert") == "true"
         self._switch.button(int(expert)).setChecked(True)
         self.form.set_expert(expert)
         self._switch.idToggled.connect(self._on_mode)
