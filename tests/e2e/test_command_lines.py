@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,9 @@ from tests.helpers.tiny_photos import write_photos
 def interrupt(run, photos, cache, word, number=signal.SIGINT):
     """Train until a line of events has this word, then send a signal; exit code, the last event, and the errors."""
     command = [sys.executable, "-m", "core.train", "--data", photos, "--out", run, "--json", *SMALL, "--epochs", "5000"]
+    heed = partial(signal.signal, number, signal.SIG_DFL)  # nohup has it ignored
     with subprocess.Popen(command, cwd=ROOT, env=environment(cache), stdout=subprocess.PIPE, text=True,
-                          stderr=subprocess.PIPE) as process:
+                          stderr=subprocess.PIPE, preexec_fn=heed) as process:  # fmt: skip
         assert any(word in line for line in process.stdout)
         process.send_signal(number)
         rest, errors = process.communicate(timeout=120)
