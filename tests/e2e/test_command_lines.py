@@ -123,7 +123,13 @@ def test_settings_come_from_preset_file_and_options_in_this_order(photos, cache,
     assert done.returncode == 0, done.stderr
     assert "squeezenet1_1_bn for 3 classes on cpu, batches of 5" in done.stdout
     assert "memory of the run" in done.stdout
-    assert "features.3.squeeze" in done.stdout
+    rows = [line.split() for line in done.stdout.splitlines()]
+    first, last = ([row[:1] for row in rows].index([name]) for name in ("layer", "all"))
+    steps = {row[0]: row[1:6] for row in rows[first + 1 : last]}
+    assert steps["features.3.squeeze"] == ["conv2d", "15x15x16", "1,024", "0.46", "72"]  # 2 x 225 x 64 x 16 operations
+    for at, total in enumerate(rows[last][1:], 2):
+        assert float(total.replace(",", "")) == pytest.approx(
+            sum(float(step[at].replace(",", "")) for step in steps.values()), rel=0.01)
     assert not (tmp_path / "run").exists()
     for text, said in (("epochs = 1\n[x]\nepochs = 2", "have epochs twice"), ("x=" + "[" * 9999, "not be read"),
                        ('out = "\\u0000"\nteacher = ["\\u0000"]', "--teacher: contains a zero byte")):  # fmt: skip

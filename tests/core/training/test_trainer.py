@@ -2,6 +2,8 @@
 
 import csv
 import json
+import threading
+import time
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
@@ -151,6 +153,16 @@ def test_steps_that_were_started_end_before_a_run_is_saved_or_stopped(tiny, monk
             if isinstance(event, StepDone) and event.step in (1, 4):
                 commands.stop()
     same_bits(last_weights(plain), last_weights(stopped))
+
+
+def test_a_paused_run_waits_until_it_is_resumed_or_stopped(tiny):
+    commands, ended = Commands(), []
+    for event in Trainer(tiny()).run(commands):
+        if isinstance(event, StepDone):
+            ended.append(time.monotonic())
+            commands.pause()
+            threading.Timer(0.2, commands.resume if event.step == 1 else commands.stop).start()
+    assert (len(ended), event.reason, ended[1] - ended[0] >= 0.2) == (2, "stopped", True)
 
 
 def test_an_exploding_run_names_step_and_layer_and_keeps_the_good_checkpoint(tiny, monkeypatch):
