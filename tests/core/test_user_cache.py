@@ -106,9 +106,10 @@ def test_where_others_may_write_it_is_refused_with_the_remedy(tmp_path, which, m
     folder = make_private_folder(tmp_path / "leafclinic" / "kernels")
     open_to_all = tmp_path / "leafclinic" if which == "leafclinic" else folder
     open_to_all.chmod(mode)
-    then = "$" if open_to_all == folder else f", then run: chmod go-w {open_to_all}$"
-    with pytest.raises(InputError, match=f"other users may write to {open_to_all}. Remove {folder}{then}"):
+    then = "" if open_to_all == folder else f", then run: chmod go-w {open_to_all}"
+    with pytest.raises(InputError) as refused:
         make_private_folder(folder)
+    assert str(refused.value).endswith(f"other users may write to {open_to_all}. Remove {folder}{then}")
 
 
 def test_a_group_may_not_write_unless_it_is_the_users_own(tmp_path, monkeypatch):
@@ -159,7 +160,7 @@ def test_what_belongs_to_another_user_is_refused(tmp_path, which):
         os.chown(given, STRANGER, STRANGER, follow_symlinks=False)
     except PermissionError:
         pytest.skip("only root, and not in every container, can give files to another user")
-    with pytest.raises(InputError, match=f"{given} belongs to"):
+    with pytest.raises(InputError, match=f"{re.escape(str(given))} belongs to"):
         make_private_folder(tmp_path / "link" if which == "link" else folder)
 
 
