@@ -2,7 +2,6 @@
 
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from itertools import count
 from types import SimpleNamespace
 
@@ -71,12 +70,10 @@ def test_a_predictor_decides_as_an_examination_and_both_report_what_they_cannot_
     photo, paths = squares(1, 5).photos[0], [str(tmp_path / "bad.png"), str(tmp_path / "leaf.png")]
     (tmp_path / "bad.png").touch()
     cv2.imwrite(paths[1], photo[..., ::-1])
-    clock = SimpleNamespace(perf_counter=partial(next, count(0.0, 0.5)))
+    monkeypatch.setattr("core.diagnosis.prediction.time", SimpleNamespace(perf_counter=count(0.0, 0.5).__next__))
     with (closing(Predictor(completed, batch=3, threads=1)) as predictor,
           closing(Examiner(completed, coverage=1.0)) as examiner):  # fmt: skip
-        with monkeypatch.context() as patch:
-            patch.setattr("core.diagnosis.prediction.time", clock)
-            bad, found, same = predictor.diagnose([*paths, paths[1]])
+        bad, found, same = predictor.diagnose([*paths, paths[1]])
         with pytest.raises(InputError, match="cannot be computed"):
             predictor.predict(np.zeros((0, SIDE, SIDE, 3), np.uint8))
         unread, examined = (examiner.examine_file(path)[0] for path in paths)

@@ -14,10 +14,10 @@ def reference_plans(monkeypatch):
     made = []
 
     def compile_plan(graph, *, batch=1, training=False, optimizer=None, outputs=(), frozen=(), seed=0, **others):
-        optimizer = optimizer or optimizer_of(RunConfig())
-        made.append(ReferencePlan(graph, batch=batch, training=training, optimizer=optimizer, outputs=outputs,
-                                  frozen=frozen, seed=seed))  # fmt: skip
-        return made[-1]
+        plan = ReferencePlan(graph, batch=batch, training=training, optimizer=optimizer or optimizer_of(RunConfig()),
+                             outputs=outputs, frozen=frozen, seed=seed)  # fmt: skip
+        made.append(plan)
+        return plan
 
     monkeypatch.setattr("core.training.setup.compile_cpu_kernels", lambda report: report("compile", 1, 1))
     for module in ("training_plan", "validation", "step", "teacher"):

@@ -5,7 +5,6 @@ import json
 import threading
 import time
 from dataclasses import replace
-from functools import partial
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
@@ -145,7 +144,7 @@ def test_a_device_that_computes_by_itself_starts_a_step_before_the_result_of_the
 def test_steps_that_were_started_end_before_a_run_is_saved_or_stopped(tiny, monkeypatch, changes):
     plain, stopped = tiny("plain", **changes), tiny("stopped", **changes)
     train(plain)
-    monkeypatch.setattr("core.training.agreement.time", SimpleNamespace(monotonic=partial(next, count(0.0, 0.1))))
+    monkeypatch.setattr("core.training.agreement.time", SimpleNamespace(monotonic=count(0.0, 0.1).__next__))
     monkeypatch.setattr(ReferencePlan, "asynchronous", True)
     for resume in (False, True, True):
         commands = Commands()
