@@ -84,6 +84,10 @@ def test_the_memory_that_a_run_needs_is_computed_and_stated(qapp):
     estimate._read_answers([channel.send.call_args.kwargs, {"failed": "No memory."}])
     needed = r"This run needs [1-9]\d MB of memory \(cpu, batch size 2\) and 6 MB of disk space\."
     assert re.fullmatch(needed + r"No memory\.", "".join(said)), said
+    estimate.ask(config, [4, 4])
+    assert (said[-1], estimate._rest.isActive(), estimate._rest.isSingleShot()) == ("", True, True)
+    estimate.close()
+    assert not estimate._rest.isActive()
 
 
 def test_a_resumed_run_shows_its_own_settings_and_not_those_of_its_photos(start, tmp_path, monkeypatch, qtbot):

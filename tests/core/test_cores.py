@@ -13,8 +13,9 @@ OTHER = "24 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"
 
 
 @pytest.fixture
-def process(tmp_path):
-    """Writes a process's two files, and the files of its groups."""
+def process(tmp_path, monkeypatch):
+    """Writes a process's two files, and the files of its groups; places of mounts are relative."""
+    monkeypatch.chdir(tmp_path)  # the kernel writes blanks in places as octal numbers
 
     def write(groups, mounts, **files):
         cpu_quota.cache_clear()
@@ -30,8 +31,8 @@ def process(tmp_path):
     cpu_quota.cache_clear()
 
 
-def test_a_container_of_version_2_says_how_much_it_gets_and_the_least_of_the_groups_above_it_counts(process, tmp_path):
-    mounts = V2.format(root="/", place=tmp_path / "g")
+def test_a_container_of_version_2_says_how_much_it_gets_and_the_least_of_the_groups_above_it_counts(process):
+    mounts = V2.format(root="/", place="g")
     assert cpu_quota(process("0::/\n", mounts, g__cpu_max="150000 100000\n")) == 1.5
     assert cpu_quota(process("0::/\n", mounts, g__cpu_max="max 100000\n")) is None
     files = {"g__pod__box__cpu_max": "max 100000", "g__pod__cpu_max": "250000 100000", "g__cpu_max": "400000 100000"}
@@ -39,28 +40,28 @@ def test_a_container_of_version_2_says_how_much_it_gets_and_the_least_of_the_gro
 
 
 def test_a_container_of_version_1_sees_its_group_where_it_is_mounted_also_beside_version_2(process, tmp_path):
-    mounts = V1.format(root="/docker/abc", place=tmp_path / "memory", controllers="memory")
-    mounts += V1.format(root="/docker/abc", place=tmp_path / "cpu,cpuacct", controllers="cpu,cpuacct")
+    mounts = V1.format(root="/docker/abc", place="memory", controllers="memory")
+    mounts += V1.format(root="/docker/abc", place="cpu,cpuacct", controllers="cpu,cpuacct")
     groups = "5:memory:/docker/abc\n4:cpu,cpuacct:/docker/abc\n0::/\n"
     for quota, wanted in (("300000", 3.0), ("-1", None), ("50000", 0.5)):
         (tmp_path / "cpu,cpuacct").mkdir(exist_ok=True)
         (tmp_path / "cpu,cpuacct" / "cpu.cfs_quota_us").write_text(quota + "\n")
         (tmp_path / "cpu,cpuacct" / "cpu.cfs_period_us").write_text("100000\n")
         assert cpu_quota(process(groups, mounts)) == wanted
-    mounts = V1.format(root="/", place=tmp_path / "one", controllers="cpu")
-    mounts += V2.format(root="/", place=tmp_path / "unified")
+    mounts = V1.format(root="/", place="one", controllers="cpu")
+    mounts += V2.format(root="/", place="unified")
     files = {"one__job__cpu_cfs_quota_us": "200000", "one__job__cpu_cfs_period_us": "100000"}
     assert cpu_quota(process("1:cpu:/job\n0::/\n", mounts, **files)) == 2.0
 
 
 @pytest.mark.parametrize("text", ["", "\n", "a b\n", "100000\n", "100000 0\n", "1 2 3\n", "-5 100000\n"])
-def test_files_that_say_nothing_sensible_limit_nothing(process, tmp_path, text):
-    mounts = V2.format(root="/", place=tmp_path / "g")
+def test_files_that_say_nothing_sensible_limit_nothing(process, text):
+    mounts = V2.format(root="/", place="g")
     assert cpu_quota(process("0::/\n", mounts, g__cpu_max=text)) is None
 
 
 def test_a_group_that_is_not_mounted_and_another_system_limit_nothing(process, tmp_path):
-    assert cpu_quota(process("0::/elsewhere\n", V2.format(root="/", place=tmp_path / "none"))) is None
+    assert cpu_quota(process("0::/elsewhere\n", V2.format(root="/", place="none"))) is None
     assert cpu_quota(process("0::/\n", "")) is None
     assert cpu_quota(tmp_path / "no such folder") is None
 

@@ -103,10 +103,13 @@ def test_altered_settings_and_lines_of_a_run_are_read_or_refused(trained, tmp_pa
     rng = random.Random(3)
     config = json.loads((trained[0] / CONFIG).read_text("utf-8"))
     lines = [json.loads(line) for line in (trained[0] / "events.jsonl").read_text("utf-8").splitlines()]
-    for _ in range(rounds):
+
+    def read_settings():
         (tmp_path / CONFIG).write_text(json.dumps(rng.choice([alter(config, rng), *ODD])))
-        with suppress(LeafClinicError):
-            read_config(tmp_path)
+        read_config(tmp_path)
+
+    refusals(LeafClinicError, [read_settings] * rounds)
+    for _ in range(rounds):
         line = json.dumps(rng.choice([alter(rng.choice(lines), rng), *ODD]))
         with suppress(ValueError):  # as all who read the log expect
             from_line(line)

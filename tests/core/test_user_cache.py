@@ -106,8 +106,8 @@ def test_where_others_may_write_it_is_refused_with_the_remedy(tmp_path, which, m
     folder = make_private_folder(tmp_path / "leafclinic" / "kernels")
     open_to_all = tmp_path / "leafclinic" if which == "leafclinic" else folder
     open_to_all.chmod(mode)
-    then = "$" if open_to_all == folder else f", then run: chmod go-w {open_to_all}$"
-    with pytest.raises(InputError, match=f"other users may write to {open_to_all}. Remove {folder}{then}"):
+    then = "" if open_to_all == folder else f", then run: chmod go-w {open_to_all}"
+    with pytest.raises(InputError, match=re.escape(f"may write to {open_to_all}. Remove {folder}{then}") + "$"):
         make_private_folder(folder)
 
 
@@ -149,14 +149,17 @@ def test_only_a_sticky_folder_may_be_writable_above_it_also_where_a_link_leads(t
         make_private_folder(tmp_path / "link")
 
 
-@pytest.mark.skipif(os.name == "nt" or os.geteuid() != 0, reason="only root can give files to another user")
+@pytest.mark.skipif(os.name == "nt", reason="files there have no such owner")
 @pytest.mark.parametrize("which", ["kernels", "leafclinic", "link"])
 def test_what_belongs_to_another_user_is_refused(tmp_path, which):
     folder = make_private_folder(tmp_path / "leafclinic" / "kernels")
     (tmp_path / "link").symlink_to(folder)
     given = {"kernels": folder, "leafclinic": folder.parent, "link": tmp_path / "link"}[which]
-    os.chown(given, STRANGER, STRANGER, follow_symlinks=False)
-    with pytest.raises(InputError, match=f"{given} belongs to"):
+    try:
+        os.chown(given, STRANGER, STRANGER, follow_symlinks=False)
+    except PermissionError:
+        pytest.skip("only root, and not in every container, can give files to another user")
+    with pytest.raises(InputError, match=f"{re.escape(str(given))} belongs to"):
         make_private_folder(tmp_path / "link" if which == "link" else folder)
 
 

@@ -11,16 +11,9 @@ from app import run_commands
 from app.viewmodels.model_list import shipped_model
 from app.viewmodels.training import State
 from core import storage
-from tests.helpers.window import PATIENCE, drop, write_folder
+from tests.helpers.window import PATIENCE, drop
 
 pytestmark = pytest.mark.gui
-
-
-@pytest.fixture
-def opened(start, qtbot, tmp_path):
-    program = start(write_folder(tmp_path / "leaves", {"healthy": 12, "rust": 12}))
-    qtbot.waitUntil(lambda: program.document.table is not None, timeout=PATIENCE)
-    return program
 
 
 def small_run(program):
@@ -64,11 +57,11 @@ def test_the_window_closes_at_once_whatever_is_going_on_and_asks_if_photos_wait(
 
 
 def test_a_run_whose_photos_have_vanished_is_told_and_the_window_goes_on(opened, qtbot, tmp_path):
-    shutil.rmtree(tmp_path / "leaves")
+    shutil.rmtree(tmp_path / "photos")
     train = small_run(opened)
     opened.window.actions_.start.trigger()
     qtbot.waitUntil(lambda: opened.training.state is State.IDLE, timeout=PATIENCE)
-    assert "leaves" in train.notice.text.text()
+    assert "photos" in train.notice.text.text()
     assert train.notice.property("role") == "alarm"
     assert opened.window.actions_.start.isEnabled()
 
@@ -99,7 +92,7 @@ def test_a_full_disk_is_told_and_hinders_nobody_from_closing(opened, qtbot, monk
 
 
 def test_photos_dropped_while_it_trains_are_diagnosed_and_closing_saves_the_run(opened, qtbot, answers):
-    photos = [opened.document.table.dataset.path(at) for at in (0, 20)]
+    photos = [opened.document.table.dataset.path(at) for at in (0, 5)]
     small_run(opened)
     opened.window.actions_.start.trigger()
     qtbot.waitUntil(lambda: opened.training.view.step > 5, timeout=PATIENCE)

@@ -30,7 +30,7 @@ def alter(value, rng, most=4):
         if rng.random() < 0.25:
             del holder[last]
         else:
-            holder[last] = rng.choice(ODD)
+            holder[last] = copy.deepcopy(rng.choice(ODD))  # or a later change would alter ODD itself
     return value
 
 

@@ -66,6 +66,7 @@ class ReferencePlan(Plan):
         self._parts = self._seen = 0
         self._step = 0
         self._kept = self._backgrounds = None
+        self.closed = False
         self._state = optimizer_reference.initial_state(optimizer, self._gradient)
         self._decayed = decay_mask(self.layout)
 
@@ -144,7 +145,7 @@ class ReferencePlan(Plan):
         return [(step.node, "forward", "reference") for step in self.program.steps]
 
     def close(self):
-        pass
+        self.closed = True
 
     def _photos(self, batch):
         return network_inputs(self.graph, batch, self._kept, self._backgrounds)

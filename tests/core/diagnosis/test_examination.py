@@ -2,6 +2,8 @@
 
 from contextlib import closing
 from dataclasses import replace
+from itertools import count
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -65,16 +67,19 @@ def test_an_examination_says_word_place_and_amount_also_of_odd_shapes_and_no_amo
     assert not found.severity.leaf.any()
 
 
-def test_a_predictor_decides_as_an_examination_and_both_report_what_they_cannot_read(completed, tmp_path):
+def test_a_predictor_decides_as_an_examination_and_both_report_what_they_cannot_read(completed, tmp_path, monkeypatch):
     photo, paths = squares(1, 5).photos[0], [str(tmp_path / "bad.png"), str(tmp_path / "leaf.png")]
     (tmp_path / "bad.png").touch()
     cv2.imwrite(paths[1], photo[..., ::-1])
-    with closing(Predictor(completed)) as predictor, closing(Examiner(completed, coverage=1.0)) as examiner:
-        bad, found = predictor.diagnose(paths)
+    monkeypatch.setattr("core.diagnosis.prediction.time", SimpleNamespace(perf_counter=count(0.0, 0.5).__next__))
+    with (closing(Predictor(completed, batch=3, threads=1)) as predictor,
+          closing(Examiner(completed, coverage=1.0)) as examiner):  # fmt: skip
+        bad, found, same = predictor.diagnose([*paths, paths[1]])
         with pytest.raises(InputError, match="cannot be computed"):
             predictor.predict(np.zeros((0, SIDE, SIDE, 3), np.uint8))
         unread, examined = (examiner.examine_file(path)[0] for path in paths)
     (wanted,) = examine(completed, photo, crop=False)
+    assert (bad.milliseconds, found.milliseconds, same.milliseconds) == (0, 750, 750), "reading, and half of the batch"
     assert (bad.error, unread.error, found.verdict) == ("The file is empty.", "The file is empty.", wanted.verdict.word)
     assert examined.verdict
     assert examined.grade is None or 0 <= examined.grade <= 11

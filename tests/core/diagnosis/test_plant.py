@@ -80,9 +80,12 @@ def test_a_column_of_a_manifest_names_the_plant(tmp_path, capsys):
     model, manifest = str(write_small_model(tmp_path / "m.safetensors")), tmp_path / "photos.csv"
     for name in "abcd":
         (tmp_path / f"{name}.jpg").write_bytes(jpeg(corners()))
-    manifest.write_text("Plant;path\n7;a.jpg\n 8 ;b.jpg\n7;c.jpg\n;d.jpg\n")
+    (tmp_path / "e.jpg").touch()
+    manifest.write_text("Plant;path\n7;a.jpg\n 8 ;b.jpg\n7;c.jpg\n;d.jpg\n7;e.jpg\n")
     assert main([model, str(manifest), "--group", "plant", "--json", "--examine"]) == 0
-    plants = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    said, told = capsys.readouterr()
+    assert told == f"{tmp_path / 'e.jpg'}: The file is empty.\n"
+    plants = [json.loads(line) for line in said.splitlines()]
     assert [(p["plant"], p["photos"]) for p in plants] == [("7", 2), ("8", 1), (str(tmp_path / "d.jpg"), 1)]
     for photos, said in ((manifest, "has no column 'row'; its columns are Plant, path"), (tmp_path, "no CSV manifest")):
         assert main([model, str(photos), "--group", "row"]) == EXIT_WRONG_INPUT

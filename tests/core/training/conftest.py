@@ -10,16 +10,20 @@ from tests.helpers.tiny_photos import write_photos
 
 @pytest.fixture
 def reference_plans(monkeypatch):
-    """Every plan that the trainer compiles executes the references."""
+    """Every plan that the trainer compiles executes the references; the list of them."""
+    made = []
 
     def compile_plan(graph, *, batch=1, training=False, optimizer=None, outputs=(), frozen=(), seed=0, **others):
-        return ReferencePlan(graph, batch=batch, training=training, optimizer=optimizer or optimizer_of(RunConfig()),
+        plan = ReferencePlan(graph, batch=batch, training=training, optimizer=optimizer or optimizer_of(RunConfig()),
                              outputs=outputs, frozen=frozen, seed=seed)  # fmt: skip
+        made.append(plan)
+        return plan
 
     monkeypatch.setattr("core.training.setup.compile_cpu_kernels", lambda report: report("compile", 1, 1))
     for module in ("training_plan", "validation", "step", "teacher"):
         monkeypatch.setattr(f"core.training.{module}.compile_plan", compile_plan)
     monkeypatch.setattr("core.diagnosis.prediction.compile_plan", compile_plan)
+    return made
 
 
 @pytest.fixture

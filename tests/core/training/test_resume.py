@@ -1,6 +1,7 @@
 """Stopped, paused, killed, damaged, out of room: a run goes on with the same bits, or ends with a sentence."""
 
 import os
+import re
 import sys
 from dataclasses import replace
 from itertools import chain, product, repeat
@@ -193,7 +194,7 @@ def test_an_earlier_run_or_a_foreign_folder_is_not_touched(tiny, tmp_path):
 
 def test_a_place_where_nothing_may_be_written_is_told_before_photos_are_read(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr("core.training.run_folder.os.access", lambda place, mode: place != tmp_path)
-    with pytest.raises(InputError, match=f"There is no permission to write in {tmp_path}"):
+    with pytest.raises(InputError, match=re.escape(f"There is no permission to write in {tmp_path}")):
         next(Trainer(replace(tiny(), out=str(tmp_path / "not" / "there"))).run())
 
 
@@ -207,7 +208,7 @@ def test_a_run_that_cannot_be_resumed_or_replaced_is_refused_before_photos_are_r
     with monkeypatch.context() as patch:
         patch.setattr("core.training.run_folder.os.access", lambda place, mode: permitted)
         patch.setattr("core.training.trainer.set_up", lambda *_: pytest.fail("the photos are read"))
-        with pytest.raises(InputError, match=reason):
+        with pytest.raises(InputError, match=re.escape(reason)):
             next(Trainer(config, **{how: True}).run())
     first.close()
     assert train(config, **{how: True})[-1].reason == "completed"
