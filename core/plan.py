@@ -27,9 +27,10 @@ def compile_plan(
 ) -> Plan:  # fmt: skip
     """Compile `graph`, whose last node is the loss when `training` (`core.ops.builder.with_loss`).
 
-    frozen: parameters that keep their values. outputs: further nodes that `predict` returns. threads: 0 is all cores.
-    communicator: connects ranks, which may share batch norm's statistics. Never uses another device or kernel than
-    requested; "auto" uses CUDA if it is available. Raises InputError, DeviceError, KernelUnavailable or OutOfMemory.
+    frozen: parameters that keep their values, a bias where its weight does. outputs: further nodes that `predict`
+    returns. threads: 0 is all cores. communicator: connects ranks, which may share batch norm's statistics. Never uses
+    another device or kernel than requested; "auto" uses CUDA if it is available.
+    Raises InputError, DeviceError, KernelUnavailable or OutOfMemory.
     """
     for what, chosen, known in (("device", device, DEVICES), ("precision", precision, PRECISIONS)):
         if chosen not in known:
@@ -38,6 +39,9 @@ def compile_plan(
         raise InputError("A network without a loss cannot be trained; core.ops.builder.with_loss adds it.")
     if unknown := {*outputs}.difference(n.name for n in graph.nodes) | {*frozen}.difference(graph.parameters()):
         raise InputError(f"{graph.name} has no {', '.join(sorted(unknown))}.")
+    weights = {f"{name.removesuffix('.weight')}.bias" for name in frozen if name.endswith(".weight")}
+    if alone := weights.intersection(graph.parameters()).difference(frozen):
+        raise InputError(f"{', '.join(sorted(alone))}: a bias is not trained without its weight.")
     check_device(device)
     wanted: dict[str, Any] = {
         "batch": batch, "training": training, "precision": precision, "algorithm": algorithm, "optimizer": optimizer,

@@ -212,7 +212,7 @@ def test_what_cannot_be_done_is_refused_with_a_sentence():
     for wrong, sentence in (
         ({"precision": "tf32"}, "tf32 needs --device"), ({"precision": "half"}, "no precision 'half'. Choose one of"),
         ({"outputs": ("conv9",)}, "cnn has no conv9"), ({"frozen": ("conv1",)}, "cnn has no conv1"),
-        ({"training": True}, "without a loss cannot be trained"),
+        ({"training": True}, "without a loss cannot be trained"), ({"frozen": ("conv2.weight",)}, "conv2.bias: a bias"),
     ):  # fmt: skip
         with pytest.raises((DeviceError, InputError), match=sentence):
             compile_plan(graph, **wrong)
