@@ -45,7 +45,7 @@ def test_a_run_is_quantised_with_its_own_photos_split_and_cache(model, tmp_path,
     run.mkdir()
     model.rename(run / "best.safetensors")
     (run / "config.json").write_text(json.dumps(to_dict(settings)), "utf-8")
-    monkeypatch.setattr(export, "make_int8", made := Mock(return_value=b""))
+    monkeypatch.setattr(export, "make_int8", made := Mock(return_value=(b"", [])))
     assert export.main([str(run), "--onnx", str(tmp_path / "m.onnx"), "--int8"]) == 0
     assert made.call_args.args[1] == replace(settings, split=str(run / "split.csv"))
 
@@ -59,8 +59,13 @@ def test_wrong_calls_are_told(model, tmp_path, capsys):
     assert not out.exists()
 
 
-def test_an_onnx_file_diagnoses_as_the_model_it_was_made_of(model, tmp_path, capsys):
+def test_an_onnx_file_diagnoses_as_the_model_it_was_made_of(model, tmp_path, capsys, monkeypatch):
     out, photos = tmp_path / "m.onnx", write_photos(tmp_path / "photos")
+    with monkeypatch.context() as unread:
+        unread.setattr("builtins.print", Mock(side_effect=BrokenPipeError))
+        unread.setattr("core.command_line.mute", Mock())
+        assert export.main([str(model), "--onnx", str(tmp_path / "unread.onnx")]) == 0
+    assert (tmp_path / "unread.onnx").is_file()
     assert export.main([str(model), "--onnx", str(out)]) == 0
     said = capsys.readouterr().out
     assert f"Checked: onnxruntime {runtime.version()} computes the same output" in said
