@@ -61,7 +61,7 @@ CROWDED: Final = ("This computer has too little free memory or too many threads.
 OPERAND: Final = "\0"
 """Starts an argument behind ``--``, and a value ``--``, while arguments are parsed, which take them for options."""
 
-WRITERS: Final = {**dict.fromkeys(EXTENSIONS, ("png",)), ".safetensors": ("out", "model_file"), ".onnx": ("onnx",),
+WRITERS: Final = {**dict.fromkeys(EXTENSIONS, ()), ".png": ("png",), ".safetensors": ("out", "model_file"), ".onnx": ("onnx",),
                   ".csv": ()}
 """Endings of photos, models and tables, and the options that may write such files; tables have a heading instead."""
 
