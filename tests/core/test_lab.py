@@ -105,7 +105,8 @@ def test_generated_digits_are_like_mnist():
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
-    (["conv", "--batch", "0"], "--batch: '0' is not a whole number from 1 up"),
+    (["conv", "--batch", "0"], "--batch: '0' is not a whole number from 1 to 999,999,999"),
+    (["sweep", "--batch", "1000000000"], "--batch: '1000000000' is not a whole number"),
     (["conv", "--learning-rate", "nan"], "--learning-rate: 'nan' is not a number above 0"),
     (["sweep", "--image-size", "-5"], "--image-size"), (["mnist", "train", "--epochs", "-1"], "--epochs: '-1' is not"),
     (["mnist", "train", "--json", "x.json"], "unrecognized arguments: --json"),
