@@ -7,7 +7,7 @@ Journal of Artificial Intelligence Research 70, 2021).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,6 +30,8 @@ COMPONENTS: Final = 128
 PENALTY: Final = 1e-3
 """Of `fit_head`, for features of mean squared length 1; from 1e-4 to 1e-2 the ranking hardly changes."""
 NEIGHBOURS: Final = 5
+CHUNK: Final = 64
+"""Photos that are compared with all at once."""
 CLUSTERS: Final = 500
 """Most clusters of `choose_photos`."""
 
@@ -82,9 +84,9 @@ def review_labels(photos: Samples, classes: int, advance: ReportProgress = ignor
     suggested = _confident_class(probabilities, labels, reviewed)
     agreeing = reviewed[labels] & (probabilities.argmax(axis=1) == labels)
     suspicious = np.flatnonzero(reviewed[labels] & (suggested >= 0) & (suggested != labels))
-    suspects = []
-    for row in suspicious[np.argsort(confidence[suspicious], kind="stable")].tolist():
-        label, nearest = int(suggested[row]), _nearest(x, photos.groups, row)
+    suspicious, suspects = suspicious[np.argsort(confidence[suspicious], kind="stable")], []
+    for row, nearest in zip(suspicious.tolist(), _nearest(x, photos.groups, suspicious), strict=True):
+        label = int(suggested[row])
         suspects.append(Suspect(row, int(labels[row]), label, float(confidence[row]),
                                 float(probabilities[row, label]), int((labels[nearest] == label).sum())))
     agreement = float(agreeing.sum() / max(reviewed[labels].sum(), 1))
@@ -124,10 +126,13 @@ def _confident_class(probabilities: Array, labels: Array, reviewed: Array) -> Ar
     return np.where(above.max(axis=1) >= 0, above.argmax(axis=1), -1)
 
 
-def _nearest(x: Array, groups: Array, row: int) -> Array:
-    """The NEIGHBOURS photos of other groups that are nearest by cosine similarity."""
-    similarity = x @ x[row] / np.maximum(np.linalg.norm(x, axis=1), 1e-12)
-    return np.argsort(np.where(groups == groups[row], -np.inf, similarity), kind="stable")[: -NEIGHBOURS - 1 : -1]
+def _nearest(x: Array, groups: Array, rows: Array) -> Iterator[Array]:
+    """For each row the NEIGHBOURS photos of other groups that are nearest by cosine similarity."""
+    unit = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    for first in range(0, len(rows), CHUNK):
+        some = rows[first : first + CHUNK]
+        similarity = np.where(groups == groups[some, None], -np.inf, unit[some] @ unit.T)
+        yield from np.argpartition(similarity, -NEIGHBOURS)[:, -NEIGHBOURS:]
 
 
 def choose_photos(labelled: Samples, pool: Array, classes: int, count: int, seed: int = 0) -> Array:
