@@ -61,8 +61,8 @@ CROWDED: Final = ("This computer has too little free memory or too many threads.
 OPERAND: Final = "\0"
 """Starts an argument behind ``--``, and a value ``--``, while arguments are parsed, which take them for options."""
 
-WRITERS: Final = {**dict.fromkeys(EXTENSIONS, ()), ".png": ("png",), ".safetensors": ("out", "model_file"), ".onnx": ("onnx",),
-                  ".csv": ()}
+WRITERS: Final = {**dict.fromkeys(EXTENSIONS, ()), ".png": ("png",), ".csv": (),
+                  ".safetensors": ("out", "model_file"), ".onnx": ("onnx",)}
 """Endings of photos, models and tables, and the options that may write such files; tables have a heading instead."""
 
 TRUTHS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
