@@ -118,10 +118,8 @@ def read_coverage(text: str, found: list[Problem]) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 <= value <= 1:
-        found.append(Problem("coverage", f"{text!r} is not a number from 0 to 1."))
-    elif not value:
-        found.append(Problem("coverage", "0 diagnoses no photo. Give a value above 0, such as 0.5."))
+    if not 0 < value <= 1:
+        found.append(Problem("coverage", f"{text!r} is not a number above 0 and up to 1, such as 0.5."))
     return value
 
 

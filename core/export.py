@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from core.command_line import add_settings, check_folder, merge_settings, read_arguments, read_settings, run_command
+from core.command_line import add_settings, as_command, check_folder, merge_settings, read_arguments, read_settings
 from core.config import RunConfig
 from core.data.dataset import TRAIN, VALIDATION, ReportStage
 from core.data.preparation import PhotoSet, prepare_photos
@@ -33,10 +33,6 @@ SELECTING = ("where", "label", "split", "validation", "test", "seed")
 COMPARED = 32
 """Validation photos on which onnxruntime's 8-bit predictions are compared with the simulation."""
 NOT_CHECKED = "Not checked: onnxruntime is not installed here. Install it with: pip install onnxruntime"
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    return run_command(export, argv)
 
 
 def export(argv: Sequence[str], report: ReportStage = print_progress) -> int:
@@ -69,6 +65,9 @@ def export(argv: Sequence[str], report: ReportStage = print_progress) -> int:
     print(*told, f"Saved to {target}: {'eight bits' if arguments.int8 else 'float32'}, {len(data) / 2 ** 20:.2f} MB, "
           f"{len(model.classes)} classes, {model.size[0]} x {model.size[0]} pixels.", sep="\n")
     return EXIT_DONE
+
+
+main = as_command(export)
 
 
 def make_int8(model: ModelFile, config: RunConfig, report: ReportStage) -> tuple[bytes, list[str]]:

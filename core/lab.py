@@ -248,11 +248,10 @@ def run_mnist(arguments: argparse.Namespace) -> None:
     learned = learn(recipe, train, test, device, start=start, algorithm=arguments.algorithm,
                     report=lambda step, loss, right: print(
                         f"step {step:6}  loss {loss:.3f}  accuracy {100 * right:.2f} %", flush=True))  # fmt: skip
-    print(f"{arguments.recipe}: test accuracy {100 * learned.accuracy:.2f} % after {learned.steps} steps in "
-          f"{learned.seconds:.1f} s")
     figures = {"test_accuracy": learned.accuracy}
     write_model(arguments.model_file, ModelFile(learned.graph, learned.weights, CLASSES, SIDE, figures=figures))
-    print(f"Saved to {arguments.model_file}")
+    print(f"{arguments.recipe}: test accuracy {100 * learned.accuracy:.2f} % after {learned.steps} steps in "
+          f"{learned.seconds:.1f} s\nSaved to {arguments.model_file}")
 
 
 def _read_digit_model(path: Path) -> ModelFile:
