@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import errno
 import io
-import json
 import math
 import os
 import signal
@@ -34,7 +33,7 @@ from core.errors import (
     option_name,
 )
 from core.storage import NO_ROOM, inside_photos, is_name_too_long, refuse_pipe
-from core.text import printable
+from core.text import json_line, printable
 from core.training.presets import PRESETS
 
 WITHOUT_TRAINING: Final = {"device": "device to compute on",
@@ -242,8 +241,7 @@ def read_alone(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse
 
 def print_json_error(message: str, exit_code: int) -> None:
     """Print the error as one JSON object, for the program that reads the output."""
-    sys.stdout.write(json.dumps({"error": message, "exit_code": exit_code}, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+    print(json_line({"error": message, "exit_code": exit_code}), flush=True)
 
 
 def as_command(work: Callable[[Sequence[str]], int]) -> Callable[..., int]:
@@ -273,10 +271,8 @@ def run_command(
         return _fail(f"These options are not valid:\n{error}", error.exit_code, on_failure)
     except LeafClinicError as error:
         return _fail(str(error), error.exit_code, on_failure)
-    except MemoryError:
-        return _fail(CROWDED, EXIT_FAILED, on_failure)
-    except RuntimeError as error:
-        if "start new thread" not in str(error):
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "start new thread" not in str(error):
             raise
         return _fail(CROWDED, EXIT_FAILED, on_failure)
     except KeyboardInterrupt:

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import chain, product
 from pathlib import Path
 from typing import Any, Final
@@ -44,10 +45,6 @@ SHOWN: Final = 25
 """Number of printed kernels of a step, the slowest; the picture has all."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    return run_command(run, argv, print_error=None)
-
-
 def run(argv: Sequence[str]) -> int:
     """Run the command once the folders of all files that it writes exist. Raises LeafClinicError."""
     arguments, found = make_parser().parse_args(argv), list[Problem]()
@@ -60,6 +57,9 @@ def run(argv: Sequence[str]) -> int:
     check_device(getattr(arguments, "device", ""))
     COMMANDS[arguments.command](arguments)
     return EXIT_DONE
+
+
+main: Final = partial(run_command, run, print_error=None)
 
 
 def run_conv(arguments: argparse.Namespace) -> None:
@@ -232,7 +232,11 @@ def run_mnist(arguments: argparse.Namespace) -> None:
             raise DataError("Give photos of digits with --photos.")
         model = _read_digit_model(arguments.model_file)
         for path in arguments.photos:
-            (stated,) = softmax(predict(model.graph, model.weights, read_digit(_read_photo(path))[None], device))
+            try:
+                photo = read_photo(str(path))
+            except PhotoError as error:
+                raise DataError(f"{path}: {error}") from error
+            (stated,) = softmax(predict(model.graph, model.weights, read_digit(photo)[None], device))
             print(printable(f"{path}: {model.classes[stated.argmax()]} ({100 * stated.max():.0f} %)"))
         return
     if arguments.what == "unpack":
@@ -276,13 +280,6 @@ def _digits(folder: Path | None) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
         return read_digits(folder, "train"), read_digits(folder, "t10k")
     print("Without --data, the digits are generated.")
     return generate_digits("train"), generate_digits("t10k")
-
-
-def _read_photo(path: Path) -> Any:
-    try:
-        return read_photo(str(path))
-    except PhotoError as error:
-        raise DataError(f"{path}: {error}") from error
 
 
 def _write_figures(arguments: argparse.Namespace, figures: Any) -> None:

@@ -146,8 +146,8 @@ def _require_photos(dataset: Dataset, cache: PhotoCache, sets: LabelSets | None)
     if not len(cache.kept):
         raise DataError(f"None of the {len(dataset)} photos can be used: {reasons(cache.skipped)}.")
     if empty := _find_missing(dataset, sets, cache.kept):
-        unused = np.bincount(dataset.labels[cache.kept], minlength=len(dataset.classes)) == 0
-        paths = {readable(dataset.paths[row]) for row in np.flatnonzero(unused[dataset.labels]).tolist()}
+        unused = ~np.isin(dataset.labels, dataset.labels[cache.kept])
+        paths = {readable(dataset.paths[row]) for row in np.flatnonzero(unused).tolist()}
         why = reasons(tuple(skipped for skipped in cache.skipped if skipped.path in paths))
         raise DataError(f"No photo of {', '.join(empty)} can be used: {why}. Replace the photos, or remove the class.")
 

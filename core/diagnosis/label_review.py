@@ -30,8 +30,6 @@ COMPONENTS: Final = 128
 PENALTY: Final = 1e-3
 """Of `fit_head`, for features of mean squared length 1; from 1e-4 to 1e-2 the ranking hardly changes."""
 NEIGHBOURS: Final = 5
-CHUNK: Final = 64
-"""Photos that are compared with all at once."""
 CLUSTERS: Final = 500
 """Most clusters of `choose_photos`."""
 
@@ -129,8 +127,7 @@ def _confident_class(probabilities: Array, labels: Array, reviewed: Array) -> Ar
 def _nearest(x: Array, groups: Array, rows: Array) -> Iterator[Array]:
     """For each row the NEIGHBOURS photos of other groups that are nearest by cosine similarity."""
     unit = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
-    for first in range(0, len(rows), CHUNK):
-        some = rows[first : first + CHUNK]
+    for some in np.array_split(rows, len(rows) // 64 + 1):
         similarity = np.where(groups == groups[some, None], -np.inf, unit[some] @ unit.T)
         yield from np.argpartition(similarity, -NEIGHBOURS)[:, -NEIGHBOURS:]
 

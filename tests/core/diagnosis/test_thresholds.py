@@ -13,7 +13,6 @@ from core.diagnosis.metrics import average_precision, compute_metrics, describe_
 from core.diagnosis.plant import diagnose_plant, pool_probabilities
 from core.diagnosis.thresholds import Thresholds, at_coverage, coverage_curve, describe_coverage, untested_thresholds
 from core.diagnosis.verdict import NO_LEAF, NOT_SURE, UNFAMILIAR, DecisionRule, Prediction, Verdict, is_healthy
-from core.errors import InputError
 
 CONFIDENCE = np.array([0.99, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1])
 RIGHT = np.array([1, 1, 1, 1, 0, 1, 1, 0, 0, 0], bool)
@@ -130,8 +129,6 @@ def test_a_share_below_the_curve_is_told():
     assert describe_coverage(thresholds, 0.5) == ""
     assert "50 % of the validation photos; it is used instead of 30 %." in describe_coverage(thresholds, 0.3)
     assert "has no confidence thresholds" in describe_coverage(None, 0.9)
-    with pytest.raises(InputError, match="a share from 0 to 1, not 90"):
-        DecisionRule(("a",), thresholds, 90)
     assert "a threshold for each label" in describe_coverage(bare := untested_thresholds(1), 0.9)
     assert bare == Thresholds("energy", -1e300, -1, 1.0, (rejection.CoveragePoint(1.0, 0.0, 0.0, 0.0),), (0.5,))
 
