@@ -241,7 +241,8 @@ def read_alone(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse
 
 def print_json_error(message: str, exit_code: int) -> None:
     """Print the error as one JSON object, for the program that reads the output."""
-    print(json_line({"error": message, "exit_code": exit_code}), flush=True)
+    sys.stdout.write(json_line({"error": message, "exit_code": exit_code}) + "\n")
+    sys.stdout.flush()
 
 
 def as_command(work: Callable[[Sequence[str]], int]) -> Callable[..., int]:
@@ -331,11 +332,7 @@ def mute() -> None:
 
 
 def _convert(text: Any, default: Any) -> Any:
-    if isinstance(default, bool):
-        return TRUTHS[text.lower()]
-    if isinstance(default, tuple):
-        return tuple(text)
-    return type(default)(text)
+    return TRUTHS[text.lower()] if isinstance(default, bool) else type(default)(text)
 
 
 def _default_text(default: Any) -> str:
