@@ -49,7 +49,7 @@ def run(argv: Sequence[str]) -> int:
     """Run the command once the folders of all files that it writes exist. Raises LeafClinicError."""
     arguments, found = make_parser().parse_args(argv), list[Problem]()
     arguments.command_line = " ".join(("leafclinic lab", *argv))
-    for name in ("json", "png", "model_file"):
+    for name in ("json", "png", "model_file" if getattr(arguments, "what", "") == "train" else ""):
         if file := getattr(arguments, name, None):
             check_folder(name, str(file), found)
     if found:

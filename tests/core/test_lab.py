@@ -128,7 +128,7 @@ def test_numbers_that_mean_nothing_are_refused(arguments, said, few_digits, caps
     (["kernels", "--device", "cuda"], "There is no NVIDIA driver on this machine."),
     (["mnist", "predict", "--photos", "x.png", "--model-file", "resources/models/leaves.safetensors"],
     "is not a model of digits"),
-    (["mnist", "predict", "--photos", "x.png", "--model-file", "none.safetensors"], "none.safetensors"),
+    (["mnist", "predict", "--photos", "x.png", "--model-file", "none/x.safetensors"], "There is no file none"),
     (["mnist", "train"], "There are 16 training digits, but a batch has 128."),
     (["mnist", "train", "--model-file", "none/x.safetensors"], "--model-file: there is no folder"),
 ])  # fmt: skip
