@@ -15,6 +15,7 @@ minutes on two cores. Reads no test split.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import platform
 import time
@@ -51,16 +52,20 @@ def read_outputs(
     model: ModelFile, root: Path, file: Path, splits: Sequence[str] = ("train", "val", "unknown"), device: str = "cpu",
 ) -> tuple[list[dict[str, str]], NetworkOutputs]:
     """Rows of the manifest in these splits, and the network's outputs for them, which `file` keeps."""
-    rows = chosen_rows(root / "manifest.csv", list(splits))
+    rows, weights = chosen_rows(root / "manifest.csv", list(splits)), hashlib.sha256()
+    for name in sorted(model.weights):
+        weights.update(model.weights[name].tobytes())
     if file.is_file():
         known = np.load(file)
+        if "weights" not in known.files or known["weights"] != weights.hexdigest():
+            raise SystemExit(f"{file} has the outputs of another model. Name another file with --outputs.")
         at = {str(path): i for i, path in enumerate(known["path"])}
         rows = [row for row in rows if row["path"] in at]
         order = [at[row["path"]] for row in rows]
-        arrays = {name: known[name][order] for name in known.files if name != "path"}
+        arrays = {name: known[name][order] for name in known.files if name not in ("path", "weights")}
         return rows, NetworkOutputs(**{name: array.astype(np.float64) for name, array in arrays.items()})
     seen = compute(model, [root / row["path"] for row in rows], device)
-    np.savez(file, path=[row["path"] for row in rows], **seen.arrays)
+    np.savez(file, path=[row["path"] for row in rows], weights=weights.hexdigest(), **seen.arrays)
     return rows, seen
 
 

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import errno
 import io
-import json
 import math
 import os
 import signal
@@ -34,7 +33,7 @@ from core.errors import (
     option_name,
 )
 from core.storage import NO_ROOM, inside_photos, is_name_too_long, refuse_pipe
-from core.text import printable
+from core.text import json_line, printable
 from core.training.presets import PRESETS
 
 WITHOUT_TRAINING: Final = {"device": "device to compute on",
@@ -61,8 +60,8 @@ CROWDED: Final = ("This computer has too little free memory or too many threads.
 OPERAND: Final = "\0"
 """Starts an argument behind ``--``, and a value ``--``, while arguments are parsed, which take them for options."""
 
-WRITERS: Final = {**dict.fromkeys(EXTENSIONS, ("png",)), ".safetensors": ("out", "model_file"), ".onnx": ("onnx",),
-                  ".csv": ()}
+WRITERS: Final = {**dict.fromkeys(EXTENSIONS, ()), ".png": ("png",), ".csv": (),
+                  ".safetensors": ("out", "model_file"), ".onnx": ("onnx",)}
 """Endings of photos, models and tables, and the options that may write such files; tables have a heading instead."""
 
 TRUTHS: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
@@ -118,10 +117,8 @@ def read_coverage(text: str, found: list[Problem]) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 <= value <= 1:
-        found.append(Problem("coverage", f"{text!r} is not a number from 0 to 1."))
-    elif not value:
-        found.append(Problem("coverage", "0 diagnoses no photo. Give a value above 0, such as 0.5."))
+    if not 0 < value <= 1:
+        found.append(Problem("coverage", f"{text!r} is not a number above 0 and up to 1, such as 0.5."))
     return value
 
 
@@ -244,7 +241,7 @@ def read_alone(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse
 
 def print_json_error(message: str, exit_code: int) -> None:
     """Print the error as one JSON object, for the program that reads the output."""
-    sys.stdout.write(json.dumps({"error": message, "exit_code": exit_code}, ensure_ascii=False) + "\n")
+    sys.stdout.write(json_line({"error": message, "exit_code": exit_code}) + "\n")
     sys.stdout.flush()
 
 
@@ -275,10 +272,8 @@ def run_command(
         return _fail(f"These options are not valid:\n{error}", error.exit_code, on_failure)
     except LeafClinicError as error:
         return _fail(str(error), error.exit_code, on_failure)
-    except MemoryError:
-        return _fail(CROWDED, EXIT_FAILED, on_failure)
-    except RuntimeError as error:
-        if "start new thread" not in str(error):
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "start new thread" not in str(error):
             raise
         return _fail(CROWDED, EXIT_FAILED, on_failure)
     except KeyboardInterrupt:
@@ -337,11 +332,7 @@ def mute() -> None:
 
 
 def _convert(text: Any, default: Any) -> Any:
-    if isinstance(default, bool):
-        return TRUTHS[text.lower()]
-    if isinstance(default, tuple):
-        return tuple(text)
-    return type(default)(text)
+    return TRUTHS[text.lower()] if isinstance(default, bool) else type(default)(text)
 
 
 def _default_text(default: Any) -> str:

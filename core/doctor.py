@@ -13,9 +13,9 @@ from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Any, Final
 
-from core.command_line import read_alone, run_command
+from core.command_line import as_command, read_alone
 from core.cores import usable_cores
-from core.errors import InputError
+from core.errors import EXIT_DONE, EXIT_FAILED, InputError
 from core.user_cache import REMEDY, find_writable, user_kernel_folder
 
 NEWEST_NUMPY: Final = (2, 5)
@@ -195,28 +195,25 @@ def report(findings: list[Check]) -> str:
     return "\n".join(lines)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    return run_command(lambda given: print_findings(read_alone(make_parser(), given).json), argv)
-
-
-def make_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        "leafclinic doctor", description="Check what this machine can run and what is missing.",
-        epilog="exit codes: 0 training can run here, 1 it cannot, 2 wrong input, 130 stopped by Ctrl-C",
-    )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print every finding as one line of JSON")
-    return parser
-
-
-def print_findings(as_json: bool) -> int:
+@as_command
+def main(argv: Sequence[str]) -> int:
     """Print the findings; returns 0 if training can run on any device, else 1."""
-    findings = list(examine())
+    arguments, findings = read_alone(make_parser(), argv), list(examine())
     needed, gpu = can_train(findings), any(finding.part == "GPU" and finding.well for finding in findings)
     end = ("Training runs on " + ("the GPU and the CPU." if gpu else "the CPU.") if needed
            else "Training cannot run on this machine. See the lines marked with --.")  # fmt: skip
     lines = [json.dumps(asdict(finding), ensure_ascii=False) for finding in findings]
-    print("\n".join(lines) if as_json else f"{report(findings)}\n\n{end}", flush=True)
-    return 0 if needed else 1
+    print("\n".join(lines) if arguments.json else f"{report(findings)}\n\n{end}", flush=True)
+    return EXIT_DONE if needed else EXIT_FAILED
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "leafclinic doctor", allow_abbrev=False, description="Check what this machine can run and what is missing.",
+        epilog="exit codes: 0 training can run here, 1 it cannot, 2 wrong input, 130 stopped by Ctrl-C",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print every finding as one line of JSON")
+    return parser
 
 
 if __name__ == "__main__":

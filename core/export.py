@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from core.command_line import add_settings, check_folder, merge_settings, read_arguments, read_settings, run_command
+from core.command_line import add_settings, as_command, check_folder, merge_settings, read_arguments, read_settings
 from core.config import RunConfig
 from core.data.dataset import TRAIN, VALIDATION, ReportStage
 from core.data.preparation import PhotoSet, prepare_photos
@@ -35,10 +35,6 @@ COMPARED = 32
 NOT_CHECKED = "Not checked: onnxruntime is not installed here. Install it with: pip install onnxruntime"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    return run_command(export, argv)
-
-
 def export(argv: Sequence[str], report: ReportStage = print_progress) -> int:
     arguments, found = read_arguments(make_parser(), argv)
     run = Path(arguments.model_file)
@@ -58,20 +54,24 @@ def export(argv: Sequence[str], report: ReportStage = print_progress) -> int:
     model, target = read_model(run), Path(arguments.onnx)
     data = to_onnx(model)
     check = check_onnx(data, model)
-    print(NOT_CHECKED if check is None else f"Checked: onnxruntime {check[0]} computes the same output (largest "
-          f"difference {check[1]:.1g}).")
+    told = [NOT_CHECKED if check is None else f"Checked: onnxruntime {check[0]} computes the same output (largest "
+            f"difference {check[1]:.1g})."]  # fmt: skip
     if arguments.int8 and model.multilabel:
         raise ModelFileError("A model for several labels per photo cannot be exported in 8 bits. Remove --int8.")
     if arguments.int8:
-        data = make_int8(model, config, report)
+        data, more = make_int8(model, config, report)
+        told += more
     write_file(target, data)
-    print(f"Saved to {target}: {'eight bits' if arguments.int8 else 'float32'}, {len(data) / 2 ** 20:.2f} MB, "
-          f"{len(model.classes)} classes, {model.size[0]} x {model.size[0]} pixels.")
+    print(*told, f"Saved to {target}: {'eight bits' if arguments.int8 else 'float32'}, {len(data) / 2 ** 20:.2f} MB, "
+          f"{len(model.classes)} classes, {model.size[0]} x {model.size[0]} pixels.", sep="\n")
     return EXIT_DONE
 
 
-def make_int8(model: ModelFile, config: RunConfig, report: ReportStage) -> bytes:
-    """The 8-bit file; its loss of accuracy is printed and stored in its metadata."""
+main = as_command(export)
+
+
+def make_int8(model: ModelFile, config: RunConfig, report: ReportStage) -> tuple[bytes, list[str]]:
+    """The 8-bit file, and sentences about its loss of accuracy, which its metadata store."""
     photos = prepare_photos(replace(config, image_size=model.source_side), report)
     for warning in photos.warnings:
         sys.stderr.write(printable(warning) + "\n")
@@ -86,14 +86,13 @@ def make_int8(model: ModelFile, config: RunConfig, report: ReportStage) -> bytes
             "changed_answers": loss.changed}  # fmt: skip
     more = {**metadata_of(model), "int8": json.dumps(lost)}
     data = write_quantised_onnx(quantised, model.classes, model.temperature, more)
-    print(f"Validation accuracy ({loss.photos} photos): {100 * loss.int8:.2f} % in 8 bits, {100 * loss.float32:.2f} % "
-          f"in float32. {100 * (loss.float32 - loss.int8):.2f} points lost, {loss.changed} predictions changed.")
+    told = (f"Validation accuracy ({loss.photos} photos): {100 * loss.int8:.2f} % in 8 bits, {100 * loss.float32:.2f} "
+            f"% in float32. {100 * (loss.float32 - loss.int8):.2f} points lost, {loss.changed} predictions changed.")
     some = validation.photos[:: max(1, len(validation.photos) // COMPARED)][:COMPARED]
     same = int8_model.agreement(data, quantised, np.asarray(some))
-    print(NOT_CHECKED if same is None else
-          f"Checked: onnxruntime {same[0]} predicts the same class as the 8-bit model on {same[1]} of {len(some)} "
-          "photos.")
-    return data
+    check = NOT_CHECKED if same is None else (f"Checked: onnxruntime {same[0]} predicts the same class as the 8-bit "
+                                              f"model on {same[1]} of {len(some)} photos.")
+    return data, [told, check]
 
 
 def labelled(photos: PhotoSet, split: int, model: ModelFile) -> LabelledPhotos:

@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import chain, product
 from pathlib import Path
 from typing import Any, Final
@@ -44,15 +45,11 @@ SHOWN: Final = 25
 """Number of printed kernels of a step, the slowest; the picture has all."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    return run_command(run, argv, print_error=None)
-
-
 def run(argv: Sequence[str]) -> int:
     """Run the command once the folders of all files that it writes exist. Raises LeafClinicError."""
     arguments, found = make_parser().parse_args(argv), list[Problem]()
     arguments.command_line = " ".join(("leafclinic lab", *argv))
-    for name in ("json", "png", "model_file"):
+    for name in ("json", "png", "model_file" if getattr(arguments, "what", "") == "train" else ""):
         if file := getattr(arguments, name, None):
             check_folder(name, str(file), found)
     if found:
@@ -60,6 +57,9 @@ def run(argv: Sequence[str]) -> int:
     check_device(getattr(arguments, "device", ""))
     COMMANDS[arguments.command](arguments)
     return EXIT_DONE
+
+
+main: Final = partial(run_command, run, print_error=None)
 
 
 def run_conv(arguments: argparse.Namespace) -> None:
@@ -232,7 +232,11 @@ def run_mnist(arguments: argparse.Namespace) -> None:
             raise DataError("Give photos of digits with --photos.")
         model = _read_digit_model(arguments.model_file)
         for path in arguments.photos:
-            (stated,) = softmax(predict(model.graph, model.weights, read_digit(_read_photo(path))[None], device))
+            try:
+                photo = read_photo(str(path))
+            except PhotoError as error:
+                raise DataError(f"{path}: {error}") from error
+            (stated,) = softmax(predict(model.graph, model.weights, read_digit(photo)[None], device))
             print(printable(f"{path}: {model.classes[stated.argmax()]} ({100 * stated.max():.0f} %)"))
         return
     if arguments.what == "unpack":
@@ -248,11 +252,10 @@ def run_mnist(arguments: argparse.Namespace) -> None:
     learned = learn(recipe, train, test, device, start=start, algorithm=arguments.algorithm,
                     report=lambda step, loss, right: print(
                         f"step {step:6}  loss {loss:.3f}  accuracy {100 * right:.2f} %", flush=True))  # fmt: skip
-    print(f"{arguments.recipe}: test accuracy {100 * learned.accuracy:.2f} % after {learned.steps} steps in "
-          f"{learned.seconds:.1f} s")
     figures = {"test_accuracy": learned.accuracy}
     write_model(arguments.model_file, ModelFile(learned.graph, learned.weights, CLASSES, SIDE, figures=figures))
-    print(f"Saved to {arguments.model_file}")
+    print(f"{arguments.recipe}: test accuracy {100 * learned.accuracy:.2f} % after {learned.steps} steps in "
+          f"{learned.seconds:.1f} s\nSaved to {arguments.model_file}")
 
 
 def _read_digit_model(path: Path) -> ModelFile:
@@ -277,13 +280,6 @@ def _digits(folder: Path | None) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
         return read_digits(folder, "train"), read_digits(folder, "t10k")
     print("Without --data, the digits are generated.")
     return generate_digits("train"), generate_digits("t10k")
-
-
-def _read_photo(path: Path) -> Any:
-    try:
-        return read_photo(str(path))
-    except PhotoError as error:
-        raise DataError(f"{path}: {error}") from error
 
 
 def _write_figures(arguments: argparse.Namespace, figures: Any) -> None:

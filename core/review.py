@@ -59,8 +59,7 @@ def main(argv: Sequence[str]) -> int:
         found += [Problem(name, "cannot be combined with --corrections.") for name in sorted(unused)]
     elif ("most" if arguments.unlabelled else "choose") in arguments.given:
         found.append(Problem("choose", "is for --unlabelled, --most for a review without it."))
-    if arguments.choose < 1 or arguments.most < 1:
-        found.append(Problem("choose" if arguments.choose < 1 else "most", "must be 1 or more."))
+    found += [Problem(name, "must be 1 or more.") for name in ("choose", "most") if getattr(arguments, name) < 1]
     settings = command_line.read_settings(arguments, found) | {"data": arguments.photos}
     config = command_line.merge_settings(settings, {}, found)
     if arguments.corrections:

@@ -96,9 +96,11 @@ def create_folder(path: Path) -> None:
 
 @contextlib.contextmanager
 def saving(path: Path, other: str = "another folder") -> Iterator[None]:
-    """An OSError of the block becomes a StorageError about `path` (`storage_error`)."""
+    """An OSError of the block becomes a StorageError about `path` (`storage_error`), unless nobody reads progress."""
     try:
         yield
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise storage_error(path, error, other) from error
 

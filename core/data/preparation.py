@@ -18,6 +18,7 @@ from core.data.near_duplicates import Pair, describe_conflicts, find_conflicts
 from core.data.photo_groups import describe_sessions, find_groups
 from core.data.source import open_dataset
 from core.data.split import Leak, complete_splits, measure_leak, random_split_leak, read_split
+from core.data.string_array import readable
 from core.errors import ConfigError, DataError, Problem
 from core.ops.contract import Array
 
@@ -145,8 +146,10 @@ def _require_photos(dataset: Dataset, cache: PhotoCache, sets: LabelSets | None)
     if not len(cache.kept):
         raise DataError(f"None of the {len(dataset)} photos can be used: {reasons(cache.skipped)}.")
     if empty := _find_missing(dataset, sets, cache.kept):
-        raise DataError(f"No photo of {', '.join(empty)} can be used: {reasons(cache.skipped)}. Replace the photos, or "
-                        "remove the class.")
+        unused = ~np.isin(dataset.labels, dataset.labels[cache.kept])
+        paths = {readable(dataset.paths[row]) for row in np.flatnonzero(unused).tolist()}
+        why = reasons(tuple(skipped for skipped in cache.skipped if skipped.path in paths))
+        raise DataError(f"No photo of {', '.join(empty)} can be used: {why}. Replace the photos, or remove the class.")
 
 
 def _split(config: RunConfig, photos: GroupedPhotos) -> tuple[Array, str]:

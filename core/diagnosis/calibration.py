@@ -219,6 +219,11 @@ def fit_class_temperatures(
     return tuple(t * factors.get(name, 1.0) for t, name in zip(start, groups, strict=True)) if factors else ()
 
 
+def describe_offset(offset: float) -> str:
+    """What follows a temperature in a sentence; "" without an offset."""
+    return f", the largest logit is {'reduced' if offset > 0 else 'raised'} by {abs(offset):.3f}" if offset else ""
+
+
 def describe_temperatures(model: ModelFile) -> str:
     """Sentences about the crops whose temperature lowers or raises the confidence; "" with one temperature."""
     if not model.class_temperatures:

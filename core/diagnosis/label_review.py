@@ -7,7 +7,7 @@ Journal of Artificial Intelligence Research 70, 2021).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -82,9 +82,9 @@ def review_labels(photos: Samples, classes: int, advance: ReportProgress = ignor
     suggested = _confident_class(probabilities, labels, reviewed)
     agreeing = reviewed[labels] & (probabilities.argmax(axis=1) == labels)
     suspicious = np.flatnonzero(reviewed[labels] & (suggested >= 0) & (suggested != labels))
-    suspects = []
-    for row in suspicious[np.argsort(confidence[suspicious], kind="stable")].tolist():
-        label, nearest = int(suggested[row]), _nearest(x, photos.groups, row)
+    suspicious, suspects = suspicious[np.argsort(confidence[suspicious], kind="stable")], []
+    for row, nearest in zip(suspicious.tolist(), _nearest(x, photos.groups, suspicious), strict=True):
+        label = int(suggested[row])
         suspects.append(Suspect(row, int(labels[row]), label, float(confidence[row]),
                                 float(probabilities[row, label]), int((labels[nearest] == label).sum())))
     agreement = float(agreeing.sum() / max(reviewed[labels].sum(), 1))
@@ -124,10 +124,12 @@ def _confident_class(probabilities: Array, labels: Array, reviewed: Array) -> Ar
     return np.where(above.max(axis=1) >= 0, above.argmax(axis=1), -1)
 
 
-def _nearest(x: Array, groups: Array, row: int) -> Array:
-    """The NEIGHBOURS photos of other groups that are nearest by cosine similarity."""
-    similarity = x @ x[row] / np.maximum(np.linalg.norm(x, axis=1), 1e-12)
-    return np.argsort(np.where(groups == groups[row], -np.inf, similarity), kind="stable")[: -NEIGHBOURS - 1 : -1]
+def _nearest(x: Array, groups: Array, rows: Array) -> Iterator[Array]:
+    """For each row the NEIGHBOURS photos of other groups that are nearest by cosine similarity."""
+    unit = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    for some in np.array_split(rows, len(rows) // 64 + 1):
+        similarity = np.where(groups == groups[some, None], -np.inf, unit[some] @ unit.T)
+        yield from np.argpartition(similarity, -NEIGHBOURS)[:, -NEIGHBOURS:]
 
 
 def choose_photos(labelled: Samples, pool: Array, classes: int, count: int, seed: int = 0) -> Array:

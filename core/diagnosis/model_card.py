@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from core.diagnosis import background_dependence, page
 from core.diagnosis.background_dependence import BackgroundDependence
-from core.diagnosis.calibration import describe_error, describe_temperatures
+from core.diagnosis.calibration import describe_error, describe_offset, describe_temperatures
 from core.diagnosis.model_file import CALIBRATION, DATA, TEST, ModelFile
 from core.diagnosis.model_identity import ORIGIN
 from core.diagnosis.thresholds import COVERAGE, UNFAMILIAR_REJECTED, at_coverage, describe_label_thresholds
@@ -101,8 +101,7 @@ def _trust(model: ModelFile) -> Chapter:
     calibration = model.sections.get(CALIBRATION)
     if calibration:
         error = describe_error(calibration["error"], calibration.get("chance"))
-        offset = f", offset of the largest logit {model.offset:.3f}" if model.offset else ""
-        points.append(f"{error} Temperature {model.temperature:.3f}{offset}.")
+        points.append(f"{error} Temperature {model.temperature:.3f}{describe_offset(model.offset)}.")
     if model.class_temperatures:
         points.append(describe_temperatures(model))
     thresholds = model.thresholds

@@ -15,6 +15,7 @@ import numpy as np
 from core.data.label_sets import join_labels
 from core.diagnosis.calibration import crop_of
 from core.diagnosis.thresholds import COVERAGE, UNTESTED, Thresholds, at_coverage, is_no_leaf, no_leaf_limit
+from core.errors import InputError
 from core.ops.contract import Array
 
 TOP: Final = 3
@@ -92,13 +93,17 @@ class DecisionRule:
 
     classes: of the model; thresholds: None if it has none, and a class then needs a probability of 0.5, "no leaf" 0.9;
     coverage: share of validation photos with a diagnosis, 0..1, which selects the confidence threshold; crop: the only
-    one that photos show, "" for any.
+    one that photos show, "" for any. Raises InputError for another coverage.
     """
 
     classes: Sequence[str]
     thresholds: Thresholds | None
     coverage: float = COVERAGE
     crop: str = ""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.coverage <= 1:
+            raise InputError(f"The coverage is a share from 0 to 1, not {self.coverage:g}.")
 
     def restrict(self, probabilities: Array, familiar: Any) -> tuple[Array, Any]:
         """Probabilities ``(..., classes)`` and familiarity ``(...)`` of photos of the crop; unchanged without a crop.

@@ -82,23 +82,23 @@ def digit_graph(recipe: MnistRecipe) -> Graph:
 
 
 def learn(
-    recipe: MnistRecipe, train: tuple[Array, Array], test: tuple[Array, Array], device: str, seed: int = 0,
+    recipe: MnistRecipe, train: tuple[Array, Array], test: tuple[Array, Array], device: str,
     start: Arrays | None = None, report: Report = lambda steps, loss, accuracy: None, algorithm: str = "auto",
 ) -> Learned:  # fmt: skip
     """Train by the recipe, from weights `start` if given; test once at the end. Photos: uint8 ``(N, 28, 28, 1)``."""
     graph = digit_graph(recipe)
     optimizer = Optimizer("sgd", recipe.momentum, recipe.momentum > 0, recipe.weight_decay)
     plan = compile_plan(
-        with_loss(graph, 0.0, ()), device=device, batch=recipe.batch, training=True, optimizer=optimizer, seed=seed,
+        with_loss(graph, 0.0, ()), device=device, batch=recipe.batch, training=True, optimizer=optimizer,
         algorithm=algorithm,
     )  # fmt: skip
-    plan.load(start or initial_weights(graph, seed))
+    plan.load(start or initial_weights(graph, 0))
     per_epoch = len(train[0]) // recipe.batch
     total = recipe.steps or recipe.epochs * per_epoch
     config = RunConfig(learning_rate=recipe.rate, schedule=recipe.schedule, decay=recipe.decay, warmup=(
         0.2 if recipe.schedule == "one_cycle" else 0.0))  # fmt: skip
     begin, correct = time.perf_counter(), 0
-    for step, batch in enumerate(_batches(recipe, *train, total, seed)):
+    for step, batch in enumerate(_batches(recipe, *train, total)):
         done = plan.train_step(batch, learning_rate(config, step, total, per_epoch))
         correct += done.correct
         if (step + 1) % REPORT_STEPS == 0:
@@ -125,13 +125,13 @@ def predict(graph: Graph, weights: Arrays, photos: Array, device: str) -> Array:
     return np.concatenate(parts)
 
 
-def _batches(recipe: MnistRecipe, photos: Array, labels: Array, total: int, seed: int) -> Iterator[PhotoBatch]:
+def _batches(recipe: MnistRecipe, photos: Array, labels: Array, total: int) -> Iterator[PhotoBatch]:
     per_epoch = len(photos) // recipe.batch
     for step in range(total):
         if step % per_epoch == 0:
-            order = np.random.default_rng([seed, step]).permutation(len(photos))
+            order = np.random.default_rng([0, step]).permutation(len(photos))
         chosen = order[step % per_epoch * recipe.batch :][: recipe.batch]
-        augmentation = vary(recipe, len(chosen), np.random.default_rng([seed, step, 1]))
+        augmentation = vary(recipe, len(chosen), np.random.default_rng([0, step, 1]))
         yield PhotoBatch(np.repeat(photos[chosen], 3, -1), augmentation, labels[chosen])
 
 

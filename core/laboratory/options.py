@@ -38,9 +38,9 @@ EXAMPLES: Final = """examples:
 
 
 def read_whole(text: str) -> int:
-    """A whole number of 1 or more. Raises ArgumentTypeError."""
-    if not (text.isascii() and text.isdigit() and int(text)):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 up")
+    """A whole number from 1 to 999,999,999. Raises ArgumentTypeError."""
+    if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text)):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 999,999,999")
     return int(text)
 
 

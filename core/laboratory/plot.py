@@ -23,7 +23,7 @@ GREY: Final = (200, 200, 200)
 GREEN: Final = (80, 140, 40)
 BLUE: Final = (180, 110, 40)
 """Colour of the bars of libraries; ours are green."""
-LIBRARIES: Final = frozenset({*VENDOR_LIBRARIES, "pytorch", "torch"})
+LIBRARIES: Final = frozenset({*VENDOR_LIBRARIES, "pytorch"})
 COLOURS: Final = (
     (180, 110, 40), (60, 140, 60), (60, 60, 190), (150, 60, 150), (30, 140, 190), (110, 110, 110), (20, 20, 20),
     (190, 160, 30),

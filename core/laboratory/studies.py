@@ -158,7 +158,7 @@ def sweep_study(
         try:
             speed = _photos_per_second(model, device, training, batch, image_size, precision)
             yield Throughput(batch, image_size, speed)
-        except (OutOfMemory, ConfigError) as error:
+        except (OutOfMemory, ConfigError, MemoryError) as error:
             yield Throughput(batch, image_size, 0.0, str(error))
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from core.config import RunConfig, settings
 from core.diagnosis import page
-from core.diagnosis.calibration import describe_error
+from core.diagnosis.calibration import describe_error, describe_offset
 from core.diagnosis.metrics import Metrics, Subset
 from core.diagnosis.model_card import render_card_html
 from core.diagnosis.model_file import CALIBRATION, ModelFile
@@ -176,9 +176,8 @@ def _confidence(model: ModelFile) -> list[str]:
         charts.append(draw_lines("Calibration",
                                  [ideal, ChartSeries("measured", points, tuple(b["photos"] / most for b in bins))],
                                  "predicted probability", "accuracy", x=(0, 1), y=(0, 1.0), percent=True))
-        offset = f", and the largest is reduced by {model.offset:.3f}" if model.offset else ""
         texts.append(f"{describe_error(found['error'], found['chance'])} The logits are divided by the temperature "
-                     f"{model.temperature:.3f}{offset}. Larger dots stand for more photos.")
+                     f"{model.temperature:.3f}{describe_offset(model.offset)}. Larger dots stand for more photos.")
     thresholds = model.thresholds
     if thresholds is not None and not thresholds.labels:
         least = min(p.coverage for p in thresholds.curve)

@@ -38,10 +38,11 @@ def test_a_file_to_write_that_is_a_folder_or_in_a_locked_one_is_told_before_the_
     long = tmp_path / ("x" * 256)
     for f in (tmp_path, os.devnull, tmp_path / "none" / "x", tmp_path / "x", tmp_path / "loop", "", long, *kept):
         check_folder("report", str(f), found, ["m.csv"])
+    check_folder("png", "p.JPG", found)
     assert [p.message.split(". ")[0] for p in found] == [
         *(f"{f} is a folder or a device" for f in (tmp_path, os.devnull)), f"there is no folder {tmp_path / 'none'}.",
         f"The name {long} is too long",
-        *(f"{file} is a photo, table or model, which is not replaced" for file in kept)]
+        *(f"{file} is a photo, table or model, which is not replaced" for file in (*kept, "p.JPG"))]
 
 
 @pytest.mark.parametrize(("command", "arguments"), [

@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import onnx
 import pytest
@@ -45,7 +45,7 @@ def test_a_run_is_quantised_with_its_own_photos_split_and_cache(model, tmp_path,
     run.mkdir()
     model.rename(run / "best.safetensors")
     (run / "config.json").write_text(json.dumps(to_dict(settings)), "utf-8")
-    monkeypatch.setattr(export, "make_int8", made := Mock(return_value=b""))
+    monkeypatch.setattr(export, "make_int8", made := Mock(return_value=(b"", [])))
     assert export.main([str(run), "--onnx", str(tmp_path / "m.onnx"), "--int8"]) == 0
     assert made.call_args.args[1] == replace(settings, split=str(run / "split.csv"))
 
@@ -61,6 +61,9 @@ def test_wrong_calls_are_told(model, tmp_path, capsys):
 
 def test_an_onnx_file_diagnoses_as_the_model_it_was_made_of(model, tmp_path, capsys):
     out, photos = tmp_path / "m.onnx", write_photos(tmp_path / "photos")
+    with pytest.raises(BrokenPipeError), patch("builtins.print", side_effect=BrokenPipeError):
+        export.export([str(model), "--onnx", str(out)])
+    assert out.is_file(), "also where nobody reads what is printed"
     assert export.main([str(model), "--onnx", str(out)]) == 0
     said = capsys.readouterr().out
     assert f"Checked: onnxruntime {runtime.version()} computes the same output" in said

@@ -8,7 +8,7 @@ import pytest
 
 from core.data.file_lock import locked
 from core.errors import StorageError
-from core.storage import create_unused, open_new, storage_error, unused, write_file
+from core.storage import create_unused, open_new, saving, storage_error, unused, write_file
 
 
 def test_names_that_are_no_text_keep_their_bytes_in_a_file_with_a_name_as_long_as_the_system_allows(tmp_path):
@@ -62,6 +62,8 @@ def test_a_file_system_that_is_read_only_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "unlink", refuse)  # so does the system, even where there is nothing to remove
     with pytest.raises(StorageError, match="Read-only file system. Choose another folder"):
         write_file(tmp_path / "a.txt", "text")
+    with pytest.raises(BrokenPipeError), saving(tmp_path):  # of the progress, whose reader is gone
+        raise BrokenPipeError
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need rights on Windows")

@@ -189,7 +189,7 @@ def test_evaluate_tells_field_photos_and_the_slider_beside_the_figure(trained, p
     wrong = call("core.evaluate", trained[0], "--data", photos, "--coverage", "lots", "--field", tmp_path / "no",
                  cache=cache)
     assert wrong.returncode == 2
-    assert "'lots' is not a number from 0 to 1" in wrong.stderr
+    assert "'lots' is not a number above 0 and up to 1" in wrong.stderr
 
 
 def test_a_coverage_that_cannot_be_had_is_refused_or_told(trained, photos, cache):
@@ -197,7 +197,7 @@ def test_a_coverage_that_cannot_be_had_is_refused_or_told(trained, photos, cache
     for command in (("core.diagnose", trained[0], photo), ("core.evaluate", trained[0], "--split", "test")):
         none = call(*command, "--coverage", "0", cache=cache)
         assert none.returncode == EXIT_WRONG_INPUT
-        assert "--coverage: 0 diagnoses no photo" in none.stderr
+        assert "--coverage: '0' is not a number above 0" in none.stderr
         told = call(*command, "--coverage", "0.3", cache=cache)
         assert told.returncode == 0
         assert "no confidence thresholds: it is an ONNX file, or had too few validation photos" in told.stderr

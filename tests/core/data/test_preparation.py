@@ -105,7 +105,7 @@ def test_photos_that_cannot_be_used_are_said_and_a_class_or_a_set_of_none_but_th
     assert "1 photo is excluded: 1 x The file is not a photo" in photos.warnings[0]
     (tmp_path / "photos" / "blight").mkdir()
     (tmp_path / "photos" / "blight" / "bad.jpg").write_bytes(b"")
-    with pytest.raises(DataError, match="No photo of blight can be used: 1 x The file is empty"):
+    with pytest.raises(DataError, match=r"blight can be used: 1 x The file is empty \(such as blight/bad.jpg\)\. R"):
         prepare_photos(config)
     for file in (tmp_path / "photos").rglob("*.png"):
         file.write_bytes(b"bad")

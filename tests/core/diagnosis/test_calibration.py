@@ -168,7 +168,8 @@ def test_words_name_the_crops_that_are_less_sure_and_the_surer():
     said = calibration.describe_temperatures(model())
     assert "lowers the confidence of predictions about chilli (4.000)" in said
     assert "raises the confidence of predictions about tomato (0.250)" in said
-    assert said in render_card(model(sections={"calibration": {"error": 0.01}}), "x")
+    card = render_card(model(offset=-0.265, sections={"calibration": {"error": 0.01}}), "x")
+    assert all(text in card for text in (said, ", the largest logit is raised by 0.265."))
     assert calibration.describe_temperatures(model(class_temperatures=(0.5,) * 4)).endswith("predicted as its classes.")
     assert calibration.describe_temperatures(model(class_temperatures=())) == ""
     nameless = small_model(tuple("abcd"), 32, temperature=0.5, class_temperatures=(4.0,) * 4)

@@ -33,7 +33,7 @@ def test_probabilities_are_those_given_the_crop_and_a_leaf():
     assert rule.decide(known) == Verdict(NOT_SURE, UNFAMILIAR), "a leaf of another crop"
 
 
-def test_crops_are_those_of_the_classes_and_found_by_name():
+def test_crops_are_those_of_the_classes_and_found_by_name_and_a_coverage_is_a_share():
     assert list_crops(CLASSES) == ["apple", "bean"]
     assert list_crops(CLASSES[:3]) == list_crops(("rust", "scab", "healthy")) == []
     assert (find_crop(CLASSES, " Apple"), find_crop(CLASSES, "")) == ("apple", "")
@@ -42,6 +42,8 @@ def test_crops_are_those_of_the_classes_and_found_by_name():
         find_crop(CLASSES, "plum")
     with pytest.raises(InputError, match="not of several crops"):
         find_crop(("rust", "scab"), "apple")
+    with pytest.raises(InputError, match="The coverage is a share from 0 to 1, not 90"):
+        DecisionRule(CLASSES, None, 90)
 
 
 def test_every_prediction_and_the_command_are_for_the_known_crop(tmp_path, capsys):
