@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -105,7 +104,7 @@ class WindowCommands(QObject):
             open_folder=self._on_open_folder, open_manifest=self._on_open_manifest, open_demo=self._leaves.open,
             quit=self._window.close, undo=undo.undo, redo=undo.redo, find=self._on_find,
             open_log=lambda: open_file(paths.folder("logs") / "leafclinic.log"), about=self._on_about,
-            storage=partial(self._show_dialog, "StorageDialog"), guide=partial(self._show_dialog, "GuideDialog"),
+            storage=self._on_storage, guide=self._on_guide,
         )  # fmt: skip
         undo.canUndoChanged.connect(actions.undo.setEnabled)
         undo.canRedoChanged.connect(actions.redo.setEnabled)
@@ -188,10 +187,15 @@ class WindowCommands(QObject):
             search.setFocus(Qt.FocusReason.ShortcutFocusReason)
             search.selectAll()
 
-    def _show_dialog(self, name: str) -> None:
-        from app.widgets import dialogs
+    def _on_storage(self) -> None:
+        from app.widgets.dialogs import StorageDialog
 
-        getattr(dialogs, name)(self._window).exec()
+        StorageDialog(self._window).exec()
+
+    def _on_guide(self) -> None:
+        from app.widgets.dialogs import GuideDialog
+
+        GuideDialog(self._window).exec()
 
     def _on_about(self) -> None:
         text = tr("<h3>LeafClinic {version}</h3><p>Learns leaf diseases from your photos and diagnoses new ones.</p>"

@@ -69,4 +69,3 @@ def error_text(error: BaseException) -> str:
     if isinstance(error, LeafClinicError):
         return str(error)
     return f"{type(error).__name__}: {error}"
-
