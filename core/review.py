@@ -55,8 +55,9 @@ def main(argv: Sequence[str]) -> int:
     if arguments.json and arguments.csv:
         found.append(Problem("csv", "cannot be combined with --json."))
     if arguments.corrections:
-        unused = arguments.given & {"json", "csv", "most", "unlabelled", "choose"}
-        found += [Problem(name, "cannot be combined with --corrections.") for name in sorted(unused)]
+        unused = arguments.given & {"json", "csv", "most", "unlabelled", "choose", "model_file"}
+        found += [Problem("--model" if name == "model_file" else name, "cannot be combined with --corrections.")
+                  for name in sorted(unused)]  # fmt: skip
     elif ("most" if arguments.unlabelled else "choose") in arguments.given:
         found.append(Problem("choose", "is for --unlabelled, --most for a review without it."))
     found += [Problem(name, "must be 1 or more.") for name in ("choose", "most") if getattr(arguments, name) < 1]

@@ -141,6 +141,7 @@ def test_what_does_not_go_with_a_resumed_or_a_dry_run_is_refused(option, tmp_pat
     (review, "d --unlabelled e --most 3", "choose: is for --unlabelled, --most for a review without it."),
     (review, "d --corrections t --out t", "out: t is a photo, table or model"),
     (review, "d --corrections t --out o --csv", "csv: cannot be combined with --corrections."),
+    (review, "d --corrections t --out o --model small", "--model: cannot be combined with --corrections."),
     (review, "d --json --csv", "--csv: cannot be combined with --json"), (review, "d --choose 0", "must be 1 or more"),
     (review, "d --out x.csv", "--corrections and --out need each other"), (export, ".", "--onnx: is missing"),
     (export, ". --onnx none/m.onnx", "--onnx: there is no folder"),

@@ -53,7 +53,8 @@ def test_the_table_is_corrected_and_becomes_a_manifest_to_train_on(folder, capsy
     one = f"path,label\n{first['path']},{first['suggested']}\n"
     for table, changed in ((out, 0), (out.splitlines()[0], 0), (one, 1)):
         (folder / "table.csv").write_text(table, "utf-8")
-        assert call(folder, "--corrections", str(folder / "table.csv"), "--out", str(folder / "own.csv")) == 0
+        assert main([str(folder / "photos"), "--corrections", str(folder / "table.csv"), "--cache",
+                     str(folder / "cache"), "--out", str(folder / "own.csv")]) == 0  # fmt: skip
         assert capsys.readouterr().out == f"Labels changed: {changed}. Manifest: {folder / 'own.csv'}\n"
     corrected = open_photos(str(folder / "own.csv")).counts()
     assert corrected == dict.fromkeys((CLASSES[1], "bean/ok;-y", CLASSES[3]), 12) | {CLASSES[0]: 13}
