@@ -6,8 +6,8 @@
 
 The package has the weights under the Apache licence 2.0. The networks are EfficientNet's without squeeze and
 excitation and with ReLU6 (Tan and Le, 2019; tensorflow/tpu, models/official/efficientnet/lite). Convolutions with a
-stride pad as in TensorFlow, which is below and to the right at even sides. Batch norm is folded. Logits agree with
-those of the package efficientnet_lite_pytorch 0.1.0 within 5e-6.
+stride pad as in TensorFlow, which is below and to the right at even sides. Logits agree with those of the package
+efficientnet_lite_pytorch 0.1.0 within 1e-5.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STAGES: Final = (
     (4, 2, 6),
     (1, 1, 6),
 )
-EPSILON: Final = 1e-3
+EPSILON, MOMENTUM = 1e-3, 0.99
 """Of every batch norm."""
 MEAN, DEVIATION = 127 / 255, 128 / 255
 """Normalization of photos in 0 to 1."""
@@ -71,15 +71,16 @@ class Network:
         return name
 
     def convolve(self, name: str, x: str, stride: int = 1, activation: bool = True) -> tuple[str, int]:
-        """A convolution with its batch norm, depthwise where its filters have one channel. Also returns channels."""
-        filters, gain, shift, mean, variance = (next(self.arrays) for _ in range(5))
-        scale, side = gain / np.sqrt(variance + EPSILON), filters.shape[2]
-        before, groups = side // 2 + 1 - stride, len(filters) if filters.shape[1] == 1 else 1
-        inputs = (x, self.keep(f"{name}.weight", filters * scale[:, None, None, None]),
-                  self.keep(f"{name}.bias", shift - mean * scale))  # fmt: skip
-        y = self.add("Conv", name, *inputs, strides=[stride] * 2, kernel_shape=[side] * 2, group=groups,
-                     pads=[before, before, side // 2, side // 2])  # fmt: skip
-        return self.add("Clip", f"{name}.relu6", y, "zero", "six") if activation else y, len(filters)
+        """A convolution and its batch norm, depthwise where its filters have one channel. Also returns channels."""
+        filters, *statistics = (next(self.arrays) for _ in range(5))
+        count, after = len(filters), filters.shape[2] // 2
+        before, groups = after + 1 - stride, count if filters.shape[1] == 1 else 1
+        y = self.add("Conv", f"{name}.conv", x, self.keep(f"{name}.weight", filters), strides=[stride] * 2,
+                     pads=[before, before, after, after], group=groups)  # fmt: skip
+        roles = zip(("gain", "shift", "mean", "variance"), statistics, strict=True)
+        kept = [self.keep(f"{name}.{role}", array) for role, array in roles]
+        y = self.add("BatchNormalization", name, y, *kept, epsilon=EPSILON, momentum=MOMENTUM)
+        return self.add("Clip", f"{name}.relu6", y, "zero", "six") if activation else y, count
 
     def block(self, name: str, x: str, channels: int, stride: int, expansion: int) -> tuple[str, int]:
         """Expand, filter each channel, project; added to its input where the shapes allow."""

@@ -272,8 +272,10 @@ def run_command(
         return _fail(f"These options are not valid:\n{error}", error.exit_code, on_failure)
     except LeafClinicError as error:
         return _fail(str(error), error.exit_code, on_failure)
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "start new thread" not in str(error):
+    except MemoryError:
+        return _fail(CROWDED, EXIT_FAILED, on_failure)
+    except RuntimeError as error:
+        if "start new thread" not in str(error):
             raise
         return _fail(CROWDED, EXIT_FAILED, on_failure)
     except KeyboardInterrupt:

@@ -51,14 +51,16 @@ def find_groups(
 ) -> tuple[Array, list[Pair] | None]:
     """Groups int32 ``(N,)``: those of the source, others by name, time, list of leaves and likeness; and the
     near-duplicates, None if the source names all groups. Of named groups those with identical files join."""
-    groups, free, same = dataset.groups, dataset.ungrouped, equal_files(cache.content)
+    groups, free, content = dataset.groups, dataset.ungrouped, cache.content
     if groups is not None and not free.any():
+        same = equal_files(content)
         return (join_pairs(len(dataset), same, groups) if same else groups), None
     by_source = join_groups(group_by_name(dataset), group_by_burst(cache.facts[:, 2], dataset.labels))
     by_source = join_groups(by_source, group_by_leaf_map(dataset))
     copies = find_near_duplicates(cache, progress)
     named = by_source if groups is None else np.where(free, groups.max() + 1 + by_source, groups)
-    joined = same + [pair for pair in copies if free[pair.first] or free[pair.second]]
+    joined = [pair for pair in copies if free[pair.first] or free[pair.second]
+              or (content[pair.first] == content[pair.second]).all()]  # fmt: skip
     return join_pairs(len(dataset), joined, named), copies
 
 

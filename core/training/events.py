@@ -153,7 +153,10 @@ class RunEvaluated:
 
 @dataclass(frozen=True, slots=True)
 class RunFinished:
-    """The run has ended: "completed", "stopped" (resumable) or "early" (patience); None without a test split."""
+    """The run has ended: "completed", "stopped" (resumable) or "early" (patience).
+
+    test_accuracy: None without a test split.
+    """
 
     reason: str
     step: int
